@@ -1,0 +1,5 @@
+from typing import Any
+
+
+class Tar:
+    def __init__(self, transport: Any) -> None: ...

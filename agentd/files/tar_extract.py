@@ -1,0 +1,282 @@
+"""Extraction of an archive beneath a root: the verdicts of `agentd.rules.members`, carried out by descriptors.
+
+Runs in pool threads, as a generator for `run_sliced`. Every object is made or opened by its last component's name in
+a directory from `Beneath`, with calls that do not follow a link in that place, so no member can reach outside
+whatever is on disk and whoever changes it meanwhile (contract e.5). Two ways out are not paths at all, and are
+closed here: a file that already exists may be a second name of one outside, so a file with several names is
+replaced instead of overwritten; and modes, which are applied when all content is there, go only to the very inode
+that this extraction wrote, found again by device and number.
+
+Not transactional: what came before a refused member stays, without its mode.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Generator
+
+from attrs import frozen
+from twisted.logger import Logger
+
+from agentd.files.beneath import CONFINED, Beneath, Blocked
+from agentd.files.copy import copy, write_all
+from agentd.files.disk import DiskGuard, write_failure
+from agentd.files.errors import FilesError, Kind
+from agentd.files.tar_reader import CorruptArchive, Member, TarReader
+from agentd.linux.openat2 import RESOLVE_NO_MAGICLINKS, openat2
+from agentd.rules.members import (
+    MODE_MASK,
+    Action,
+    Caps,
+    Parts,
+    Placed,
+    Refused,
+    Tally,
+    blocked,
+    count,
+    judge,
+    shown,
+)
+
+_AT_FDCWD = -100
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_REOPEN = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_LOOK = os.O_PATH | os.O_CLOEXEC
+_ATTEMPTS = 8
+"""How often a name that somebody else keeps changing is tried."""
+_SMALL_BYTES = 64 * 1024
+"""Content up to this size is taken from the reader's window, longer content is copied by the kernel."""
+
+_log = Logger()
+
+
+@frozen
+class Extracted:
+    """A finished extraction: members of the archive, and the sum of its files' sizes."""
+
+    members: int
+    bytes: int
+
+
+def open_root(root: bytes) -> int:
+    """Make the directory `root` and its parents where missing, and open it; links on the way are followed."""
+    os.makedirs(root, exist_ok=True)
+    return openat2(_AT_FDCWD, root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, 0, RESOLVE_NO_MAGICLINKS)
+
+
+def extract(
+    root: bytes, spool: int, reader: TarReader, caps: Caps, guard: DiskGuard
+) -> Generator[None, None, Extracted]:
+    """Extract the archive of `reader`, whose bytes are in `spool`, beneath the absolute path `root`.
+
+    Raises `FilesError`: `BAD_REQUEST` for a refused member or a corrupt archive, `TOO_LARGE` for a cap,
+    `NO_SPACE`, else `FAILED`.
+    """
+    try:
+        beneath = Beneath(open_root(root))
+    except OSError as error:
+        raise write_failure("extract into", root, error) from error
+    try:
+        return (yield from _Extraction(root, beneath, spool, reader, caps, guard).run())
+    finally:
+        beneath.close()
+
+
+class _Extraction:
+    def __init__(
+        self, root: bytes, beneath: Beneath, spool: int, reader: TarReader, caps: Caps, guard: DiskGuard
+    ) -> None:
+        self._beneath = beneath
+        self._spool = spool
+        self._reader = reader
+        self._caps = caps
+        self._meter = guard.meter(root)
+        self._modes: dict[bytes, tuple[int, int, int]] = {}
+        """By path: the mode still to be applied, and the device and inode it is meant for."""
+
+    def run(self) -> Generator[None, None, Extracted]:
+        tally = Tally()
+        try:
+            while (member := self._reader.next()) is not None:
+                tally = counted(tally, member, self._caps)
+                yield from self._extract(member)
+                yield
+        except CorruptArchive as error:
+            raise FilesError(Kind.BAD_REQUEST, str(error)) from error
+        yield from self._apply_modes()
+        return Extracted(tally.members, tally.bytes)
+
+    def _extract(self, member: Member) -> Generator[None, None, None]:
+        verdict = judge(member.name, member.type, member.link)
+        if isinstance(verdict, Refused):
+            raise _refusal(member, verdict.reason)
+        try:
+            if verdict.action is Action.FILE:
+                yield from self._file(member, verdict.parts)
+            elif verdict.action is Action.DIRECTORY:
+                self._directory(member, verdict.parts)
+            elif verdict.action is Action.SYMLINK:
+                self._link(verdict.parts, lambda name, at: os.symlink(member.link, name, dir_fd=at))
+            elif verdict.action is Action.HARD_LINK:
+                self._hard_link(member, verdict)
+        except Blocked as stopped:
+            raise _failure(member, stopped.error, stopped.component) from stopped.error
+        except OSError as error:
+            raise _failure(member, error, verdict.parts[-1]) from error
+        if self._beneath.made > self._caps.members:
+            raise FilesError(Kind.TOO_LARGE, f"more than {self._caps.members} directories to be made")
+
+    # -- files ---------------------------------------------------------------------------------------------
+
+    def _file(self, member: Member, parts: Parts) -> Generator[None, None, None]:
+        file = self._create(self._beneath.directory(parts[:-1], make=True), parts[-1])
+        try:
+            self._later(parts, member.mode, os.fstat(file))
+            if member.sparse is not None:
+                position = member.data
+                for offset, length in member.sparse:
+                    os.lseek(file, offset, os.SEEK_SET)
+                    yield from self._content(position, length, file)
+                    position += length
+                os.ftruncate(file, member.size)
+            elif member.stored:
+                yield from self._content(member.data, member.stored, file)
+        finally:
+            os.close(file)
+
+    def _content(self, offset: int, length: int, file: int) -> Generator[None, None, None]:
+        if length <= _SMALL_BYTES:
+            write_all(file, self._reader.bytes_at(offset, length))
+            self._meter.wrote(length)
+            return
+        for copied in copy(self._spool, offset, file, length):
+            self._meter.wrote(copied)
+            yield
+
+    def _create(self, directory: int, name: bytes) -> int:
+        """Open a file to be written from its beginning: a new one, or one that is there and has no other name."""
+        for _ in range(_ATTEMPTS):
+            try:
+                return openat2(directory, name, _CREATE, 0o666, CONFINED)
+            except FileExistsError:
+                pass
+            try:
+                # Looking first: opening a device for writing may do something by itself.
+                there = _status(directory, name)
+                if stat.S_ISDIR(there.st_mode):
+                    raise OSError(errno.EISDIR, "")
+                if not stat.S_ISREG(there.st_mode):
+                    raise OSError(errno.EEXIST, "")
+                if there.st_nlink > 1:
+                    os.unlink(name, dir_fd=directory)
+                    continue
+                file = openat2(directory, name, _REOPEN, 0, CONFINED)
+            except FileNotFoundError:
+                continue
+            now = os.fstat(file)
+            if os.path.samestat(now, there) and now.st_nlink == 1:
+                os.ftruncate(file, 0)
+                return file
+            os.close(file)
+        raise OSError(errno.EAGAIN, "")
+
+    # -- directories and links -----------------------------------------------------------------------------
+
+    def _directory(self, member: Member, parts: Parts) -> None:
+        self._later(parts, member.mode, os.fstat(self._beneath.directory(parts, make=True)))
+
+    def _hard_link(self, member: Member, verdict: Placed) -> None:
+        *above, source = verdict.source
+        try:
+            # Asking for the second directory may close the first.
+            origin = os.dup(self._beneath.directory(tuple(above)))
+        except Blocked as stopped:
+            raise _failure(member, stopped.error, stopped.component, member.link) from stopped.error
+        try:
+            if verdict.parts == verdict.source:
+                os.stat(source, dir_fd=origin, follow_symlinks=False)
+                return
+            self._link(
+                verdict.parts,
+                lambda name, at: os.link(source, name, src_dir_fd=origin, dst_dir_fd=at, follow_symlinks=False),
+            )
+        except OSError as error:
+            raise _failure(member, error, source, member.link) from error
+        finally:
+            os.close(origin)
+
+    def _link(self, parts: Parts, make: Callable[[bytes, int], None]) -> None:
+        """Make a link by `make`, in the place of whatever is there, unless that is a directory."""
+        directory = self._beneath.directory(parts[:-1], make=True)
+        for _ in range(_ATTEMPTS):
+            try:
+                make(parts[-1], directory)
+                self._modes.pop(b"/".join(parts), None)
+                return
+            except FileExistsError:
+                pass
+            try:
+                os.unlink(parts[-1], dir_fd=directory)
+            except FileNotFoundError:
+                pass
+        raise OSError(errno.EAGAIN, "")
+
+    # -- modes ---------------------------------------------------------------------------------------------
+
+    def _later(self, parts: Parts, mode: int, status: os.stat_result) -> None:
+        """Remember the mode of the file or directory at `parts`; the last member for a path decides."""
+        path = b"/".join(parts)
+        mode &= MODE_MASK
+        if stat.S_IMODE(status.st_mode) == mode:
+            if self._modes:
+                self._modes.pop(path, None)
+        else:
+            self._modes[path] = (mode, status.st_dev, status.st_ino)
+
+    def _apply_modes(self) -> Generator[None, None, None]:
+        for path in sorted(self._modes, key=lambda path: -path.count(b"/")):
+            *above, name = path.split(b"/")
+            mode, device, inode = self._modes[path]
+            try:
+                directory = self._beneath.directory(tuple(above))
+                file = openat2(directory, name, _LOOK, 0, CONFINED)
+                try:
+                    status = os.fstat(file)
+                    if (status.st_dev, status.st_ino) != (device, inode):
+                        raise OSError(errno.ESTALE, "somebody else put another file here")
+                    # A descriptor that only names a file takes no fchmod(2); its entry in proc(5) does.
+                    os.chmod(b"/proc/self/fd/%d" % file, mode)
+                finally:
+                    os.close(file)
+            except (OSError, Blocked) as error:
+                _log.warn("mode {mode} not applied to {path}: {error}", mode=oct(mode), path=shown(path), error=error)
+            yield
+
+
+def counted(tally: Tally, member: Member, caps: Caps) -> Tally:
+    """The tally with `member`. Raises a `TOO_LARGE` error at a cap."""
+    after = count(tally, member.size, caps)
+    if isinstance(after, Refused):
+        raise FilesError(Kind.TOO_LARGE, after.reason)
+    return after
+
+
+def _status(directory: int, name: bytes) -> os.stat_result:
+    """What is at `name`; a symbolic link is refused (ELOOP), not looked at."""
+    file = openat2(directory, name, _LOOK, 0, CONFINED)
+    try:
+        return os.fstat(file)
+    finally:
+        os.close(file)
+
+
+def _refusal(member: Member, reason: str) -> FilesError:
+    return FilesError(Kind.BAD_REQUEST, f"refused tar member {shown(member.name)}: {reason}")
+
+
+def _failure(member: Member, error: OSError, component: bytes, target: bytes | None = None) -> FilesError:
+    verdict = blocked(error.errno or 0, component)
+    prefix = "" if target is None else f"{shown(target)}: "
+    if verdict is not None:
+        return _refusal(member, prefix + verdict.reason)
+    return write_failure("extract", member.name, error)

@@ -1,0 +1,1 @@
+"""What this virtual machine is: accounts, image environment, disk headroom, identity, hook handlers."""

@@ -1,0 +1,1 @@
+"""The HTTP foundation of every face: decisions before bodies, caps, drains, streams, errors."""

@@ -1,0 +1,223 @@
+"""From a request to its handler: the route lists, a table of exact paths, Klein for the rest.
+
+Theory of operation
+-------------------
+Every row of every face's list is registered with Klein. Paths without parameters are also in a table, which
+answers them at a third of the cost; the checks they pass are the same, because both lead to one `Endpoint`.
+
+An endpoint decides from headers alone, in the order of the contract (a.0, i.1): the declared length (413), the
+token (503, 401), the method (405); only then does a body byte count.
+
+What Klein and werkzeug do by themselves is fenced here: HTML error pages, redirects for double slashes, ``%2F``
+decoded into a separator (segments are kept encoded until after the match), answers made of ``None``.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from inspect import isawaitable
+from typing import Any, cast
+from urllib.parse import unquote_to_bytes
+
+from klein import Klein
+from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.web.iweb import IRequest
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
+
+from agentd.http.messages import HANDED_OVER, INTERNAL, TOO_LARGE, Refused, Response, as_text
+from agentd.http.request import AgentRequest, BodyTooLarge, CallerGone
+from agentd.http.routes import Auth, Body, Face, Handler, Route
+from agentd.rules.bootstrap import Access
+
+Gate = Callable[[bytes | None], Access]
+"""Decides a presented token; see `agentd.rules.bootstrap.authorize`."""
+
+_log = Logger()
+_DENIED = {Access.UNAVAILABLE: Response(503), Access.UNAUTHORIZED: Response(401)}
+_NOT_FOUND = Response(404)
+_BAD_PATH = as_text(400, "the path is not percent-encoded UTF-8")
+
+
+class Endpoint:
+    """One row of a route list, ready to run."""
+
+    def __init__(self, route: Route, handler: Handler, gate: Gate, max_body_bytes: int) -> None:
+        self.route = route
+        self._handler = handler
+        self._gate = gate if route.auth is Auth.BEARER else None
+        self._cap = max_body_bytes
+
+    def refusal(self, request: AgentRequest) -> Response | None:
+        """What the headers alone decide against, or None."""
+        if self._gate is None:
+            return None
+        if request.declared is not None and request.declared > self._cap:
+            return TOO_LARGE
+        return _DENIED.get(self._gate(request.bearer))
+
+    def run(self, request: AgentRequest, parameters: Mapping[str, str]) -> Deferred[None] | None:
+        """Answer `request`. A Deferred fires when an answer that is not immediate was given."""
+        refused = self.refusal(request)
+        if refused is not None:
+            request.respond(refused)
+            return None
+        try:
+            arguments = {name: _segment(raw) for name, raw in parameters.items()}
+        except UnicodeDecodeError:
+            request.respond(_BAD_PATH)
+            return None
+        if self.route.body is Body.IGNORED and not request.complete:
+            return Deferred.fromCoroutine(self._after_body(request, arguments))
+        try:
+            answer = self._handler(request, **arguments)
+        except Exception:
+            self._fail(request, Failure())
+            return None
+        if isawaitable(answer):
+            return Deferred.fromCoroutine(self._finish(request, answer))
+        self._give(request, answer)
+        return None
+
+    async def _after_body(self, request: AgentRequest, arguments: Mapping[str, str]) -> None:
+        try:
+            await request.discard_body(self._cap)
+            answer = self._handler(request, **arguments)
+        except Exception:
+            self._fail(request, Failure())
+            return
+        if isawaitable(answer):
+            await self._finish(request, answer)
+        else:
+            self._give(request, answer)
+
+    async def _finish(self, request: AgentRequest, answer: Any) -> None:
+        try:
+            result = await answer
+        except (Exception, CancelledError):
+            self._fail(request, Failure())
+        else:
+            self._give(request, result)
+
+    def _give(self, request: AgentRequest, answer: Any) -> None:
+        if answer is HANDED_OVER:
+            return
+        if isinstance(answer, Response):
+            request.respond(answer)
+        else:
+            self._fail(request, Failure(TypeError(f"a handler returned {type(answer).__name__}")))
+
+    def _fail(self, request: AgentRequest, failure: Failure) -> None:
+        if failure.check(Refused):
+            assert isinstance(failure.value, Refused)
+            request.respond(failure.value.response)
+        elif failure.check(BodyTooLarge):
+            request.respond(TOO_LARGE)
+        elif failure.check(CallerGone, CancelledError):
+            pass
+        else:
+            # The traceback shows code, never values; the message may quote a caller, so it stays out.
+            _log.error(
+                "{method} {path} failed: {kind}",
+                method=self.route.method,
+                path=self.route.path,
+                kind=failure.type.__name__ if failure.type else "unknown",
+                where=_where(failure),
+            )
+            if request.startedWriting and not request.gone:
+                request.channel.transport.abortConnection()
+            request.respond(INTERNAL)
+
+
+def _where(failure: Failure) -> list[str]:
+    """The frames of a failure, innermost last, as ``file:line function``."""
+    return [f"{name}:{line} {function}" for function, name, line, _, _ in failure.frames[-8:]]
+
+
+def _segment(raw: str) -> str:
+    return unquote_to_bytes(raw).decode("utf-8")
+
+
+def _until_finished(request: Any, running: Deferred[None] | None) -> Deferred[None]:
+    """What Klein waits for: it finishes a request whose handler returns, and ours finish themselves."""
+    if request.finished or request.gone:
+        return succeed(None)
+    done: Deferred[None] = request.notifyFinish()
+
+    def gone(failure: Failure) -> Failure:
+        if running is not None:
+            running.cancel()
+        return Failure(CancelledError())
+
+    return done.addErrback(gone)
+
+
+def _rule(path: str) -> str:
+    return path.replace("{", "<").replace("}", ">")
+
+
+class Router:
+    """Dispatches requests over the route lists of `faces`."""
+
+    def __init__(self, faces: Iterable[Face], gate: Gate, max_body_bytes: int) -> None:
+        self._exact: dict[bytes, dict[bytes, Endpoint]] = {}
+        self._endpoints: dict[str, Endpoint] = {}
+        self._klein = Klein()
+        self._klein.url_map.merge_slashes = False
+        self._klein.url_map.strict_slashes = True
+        self._klein.handle_errors(MethodNotAllowed)(self._method_not_allowed)
+        self._klein.handle_errors(HTTPException)(self._unmatched)
+        for face in faces:
+            for route in face.routes:
+                self._add(Endpoint(route, face.handler(route), gate, max_body_bytes))
+        self._resource = self._klein.resource()
+
+    def _add(self, endpoint: Endpoint) -> None:
+        route = endpoint.route
+        name = f"{route.method} {route.path}"
+        if name in self._endpoints:
+            raise LookupError(f"{name} is on two route lists")
+        self._endpoints[name] = endpoint
+        if "{" not in route.path:
+            self._exact.setdefault(route.path.encode(), {})[route.method.encode()] = endpoint
+
+        def through_klein(request: Any, **parameters: str) -> Deferred[None]:
+            return _until_finished(request, endpoint.run(request, parameters))
+
+        register = self._klein.route(_rule(route.path), methods=[route.method], endpoint=name)
+        register(through_klein)
+
+    def dispatch(self, request: AgentRequest) -> None:
+        """Answer `request`, now or later."""
+        methods = self._exact.get(request.path)
+        if methods is None:
+            if not request.path.isascii():
+                request.respond(_BAD_PATH)
+                return
+            self._resource.render(cast(IRequest, request))
+            return
+        method = b"GET" if request.method == b"HEAD" else request.method
+        endpoint = methods.get(method)
+        if endpoint is None:
+            self._refuse_method(request, next(iter(methods.values())), sorted(methods))
+            return
+        running = endpoint.run(request, {})
+        if running is not None:
+            request.when_gone(running.cancel)
+
+    def _refuse_method(self, request: AgentRequest, known: Endpoint, methods: list[bytes]) -> None:
+        allowed = [*methods, b"HEAD"] if b"GET" in methods else methods
+        refused = known.refusal(request)
+        request.respond(refused or Response(405, headers=((b"Allow", b", ".join(allowed)),)))
+
+    def _method_not_allowed(self, request: Any, failure: Failure) -> Deferred[None]:
+        error = failure.value
+        assert isinstance(error, MethodNotAllowed)
+        methods = sorted(set(error.valid_methods or ()) - {"HEAD"})
+        mapper = self._klein.url_map.bind("localhost", path_info=request.path.decode("ascii"))
+        name, _ = mapper.match(method=methods[0])
+        self._refuse_method(request, self._endpoints[name], [method.encode() for method in methods])
+        return _until_finished(request, None)
+
+    def _unmatched(self, request: Any, failure: Failure) -> Deferred[None]:
+        request.respond(_NOT_FOUND)
+        return _until_finished(request, None)

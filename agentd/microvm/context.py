@@ -1,0 +1,40 @@
+"""What the handlers of protocol v1 work on: one object per daemon, put together in `agentd.tap`."""
+
+from typing import Any
+
+from attrs import define, field
+
+from agentd.config import Config
+from agentd.guest.accounts import AccountFiles
+from agentd.guest.disk import Headroom
+from agentd.guest.handlers import HandlerRunner
+from agentd.guest.state import Guest
+from agentd.process.groups import Groups
+from agentd.process.job import JobLimits, JobTools
+from agentd.process.table import ExecTable
+from agentd.rules.lifecycle import Lifecycle
+
+
+@define(eq=False)
+class Daemon:
+    """The capabilities this face translates to."""
+
+    config: Config
+    clock: Any
+    guest: Guest
+    execs: ExecTable
+    tools: JobTools
+    limits: JobLimits
+    groups: Groups
+    handlers: HandlerRunner
+    accounts: AccountFiles
+    lifecycle: Any = field(repr=False)
+    """A callable giving the `Lifecycle` now."""
+    terminate: Any = field(repr=False)
+    """Called once the terminate hook has been answered."""
+    _disk: tuple[float, Headroom | None] | None = None
+
+    def life(self) -> Lifecycle:
+        """The daemon's stage."""
+        state: Lifecycle = self.lifecycle()
+        return state

@@ -1,0 +1,85 @@
+"""The lifecycle hooks (contract a.1, g): recorded before anything else, then decided, then answered."""
+
+from agentd.guest import identity
+from agentd.http.messages import EMPTY_OK, Answer, Response, as_text
+from agentd.http.query import is_json
+from agentd.http.request import AgentRequest, BodyTooLarge
+from agentd.microvm.context import Daemon
+from agentd.rules import hooks
+from agentd.rules.bootstrap import RunVerdict
+from agentd.rules.hooks import Hook
+from agentd.rules.payload import Refusal, RunPayload, parse_run_body
+
+_CONFLICT = Response(409)
+_EMPTY_400 = Response(400)
+
+
+class HookRoutes:
+    """The handlers."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+
+    def ready(self, request: AgentRequest) -> Answer:
+        """``POST …/ready``: the daemon is up."""
+        self._daemon.guest.observe(Hook.READY)
+        return EMPTY_OK
+
+    def validate(self, request: AgentRequest) -> Answer:
+        """``POST …/validate``: the daemon is up."""
+        self._daemon.guest.observe(Hook.VALIDATE)
+        return EMPTY_OK
+
+    async def suspend(self, request: AgentRequest) -> Answer:
+        """``POST …/suspend``: the workload's handler runs before the answer."""
+        return await self._plain(Hook.SUSPEND)
+
+    async def resume(self, request: AgentRequest) -> Answer:
+        """``POST …/resume``: the workload's handler runs before the answer."""
+        return await self._plain(Hook.RESUME)
+
+    async def terminate(self, request: AgentRequest) -> Answer:
+        """``POST …/terminate``: handler, answer, then the way out."""
+        answer = await self._plain(Hook.TERMINATE)
+        self._daemon.terminate()
+        return answer
+
+    async def _plain(self, hook: Hook) -> Answer:
+        index = self._daemon.guest.observe(hook)
+        await self._handle(hook, index, None)
+        return EMPTY_OK
+
+    async def _handle(self, hook: Hook, index: int | None, verdict: RunVerdict | None) -> None:
+        if index is None or not hooks.runs_handler(hook, index, verdict):
+            return
+        guest = self._daemon.guest
+        result = await self._daemon.handlers.run(hook, guest.launch_env)
+        if result is not None:
+            guest.handled(index, result)
+
+    async def run(self, request: AgentRequest) -> Answer:
+        """``POST …/run``: bootstrap. The token works as soon as it is installed, before the answer."""
+        daemon = self._daemon
+        index = daemon.guest.observe(Hook.RUN)
+        payload = await self._payload(request)
+        if isinstance(payload, Refusal):
+            return as_text(400, payload.text) if payload.text else _EMPTY_400
+        verdict = daemon.guest.run_hook(payload)
+        if verdict is RunVerdict.CONFLICT:
+            return _CONFLICT
+        if verdict is RunVerdict.INSTALLED:
+            if daemon.config.repair_identity:
+                steps = await daemon.tools.run_in_thread(identity.repair, payload.token)
+                daemon.guest.repaired(steps)
+            await self._handle(Hook.RUN, index, verdict)
+        return EMPTY_OK
+
+    async def _payload(self, request: AgentRequest) -> RunPayload | Refusal:
+        content_type = request.requestHeaders.getRawHeaders(b"content-type")
+        if not is_json(content_type[0] if content_type else None):
+            return Refusal()
+        try:
+            body = await request.read_body(self._daemon.config.max_hook_body_bytes)
+        except BodyTooLarge:
+            return Refusal()
+        return parse_run_body(body)

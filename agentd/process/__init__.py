@@ -1,0 +1,1 @@
+"""Children: spawning into process groups, pipes to one output, escalation, deadlines, reaping."""

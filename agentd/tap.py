@@ -1,0 +1,266 @@
+"""``twistd agentd``: options, and the one place where everything is put together.
+
+Only this module knows every other. It names the real reactor and the real clock; whatever it builds gets them as
+arguments.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+from twisted.application import service
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.endpoints import serverFromString
+from twisted.internet.task import LoopingCall
+from twisted.internet.threads import deferToThreadPool
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.python.threadpool import ThreadPool
+from twisted.python.usage import Options as UsageOptions
+from twisted.python.usage import UsageError
+
+from agentd import config as configuration
+from agentd._version import VERSION
+from agentd.config import SWEEP_SECS, THREADS, BadValue, Config
+from agentd.guest.accounts import AccountFiles
+from agentd.guest.environment import ImageEnvironment
+from agentd.guest.handlers import HandlerRunner
+from agentd.guest.state import Guest
+from agentd.http.router import Router
+from agentd.http.site import AgentSite
+from agentd.linux.oom import OomLog
+from agentd.log import LineObserver
+from agentd.microvm.context import Daemon
+from agentd.microvm.face import microvm_face
+from agentd.process import reaper
+from agentd.process.groups import Groups
+from agentd.process.job import JobLimits, JobTools
+from agentd.process.spawn import ProcessSpawner
+from agentd.process.table import ExecTable
+from agentd.rules.lifecycle import Lifecycle, TerminateMode
+
+_log = Logger()
+
+
+def _parameters() -> list[list[Any]]:
+    return [
+        [
+            configuration.option_name(name),
+            None,
+            None,
+            f"{knob.doc} [{knob.unit}; default {configuration.show(default)}; {knob.variable}]",
+        ]
+        for name, default, knob in configuration.knobs()
+    ]
+
+
+class Options(UsageOptions):
+    """The options of ``twistd agentd``: one for each knob of `agentd.config.Config`."""
+
+    synopsis = "[options]"
+    longdesc = (
+        "The daemon inside a virtual machine: runs commands, moves files and opens connections for whoever "
+        "holds the token that the run hook installs. Each option may also be set by its variable; an option wins."
+    )
+    optParameters = _parameters()
+
+    config: Config
+    warnings: list[str]
+    token: bytes | None
+
+    def postOptions(self) -> None:
+        """Check everything, and take over logging where ``twistd`` was told nothing else."""
+        given = {name: self[configuration.option_name(name)] for name, _, _ in configuration.knobs()}
+        try:
+            self.config, self.warnings = configuration.from_environment(os.environ, given)
+        except BadValue as reason:
+            raise UsageError(str(reason)) from None
+        self.token = _read_token(self.config.token_file)
+        parent = self.parent
+        if (
+            parent is not None
+            and parent.get("nodaemon")
+            and not (parent.get("logger") or parent.get("logfile"))
+        ):
+            parent["logger"] = self.observer
+
+    def observer(self) -> Any:
+        """The log observer that the configuration asks for."""
+        return LineObserver(sys.stdout.fileno(), self.config.log_level, self.config.log_format)
+
+
+def _read_token(path: str | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        with open(path, "rb") as file:
+            token = file.read(65536).strip()
+    except OSError as reason:
+        raise UsageError(f"--token-file: {path}: {reason.strerror}") from None
+    if not token:
+        raise UsageError(f"--token-file: {path}: the file is empty")
+    return token
+
+
+@frozen
+class World:
+    """What a daemon is built from: the real things in `makeService`, scripted ones in tests."""
+
+    reactor: Any
+    run_in_thread: Callable[..., "Deferred[Any]"]
+    wall_clock: Callable[[], float]
+    environ: dict[str, str]
+    out_of_memory: Callable[[int], bool]
+
+
+def compose(
+    config: Config, world: World, stop: Callable[[], None]
+) -> tuple[Daemon, AgentSite, ProcessSpawner]:
+    """Everything below the port, wired up. `stop` begins the daemon's way out."""
+    image = ImageEnvironment.take()
+    groups = Groups(world.run_in_thread)
+    spawner = ProcessSpawner(world.reactor, groups, config.stdin_write_timeout_secs)
+    tools = JobTools(world.reactor, spawner, world.run_in_thread, world.out_of_memory)
+    limits = JobLimits(
+        max_output_bytes=config.max_output_bytes,
+        stream_buffer_bytes=config.stream_buffer_bytes,
+        output_linger_secs=config.output_linger_secs,
+        kill_grace_secs=config.kill_grace_secs,
+    )
+
+    def terminate() -> None:
+        if config.terminate is TerminateMode.DRAIN:
+            stop()
+
+    def life() -> Lifecycle:
+        return site.state
+
+    daemon = Daemon(
+        config=config,
+        clock=world.reactor,
+        guest=Guest(world.wall_clock, image.variables),
+        execs=ExecTable(world.reactor, world.wall_clock, config.exec_ttl_secs),
+        tools=tools,
+        limits=limits,
+        groups=groups,
+        handlers=HandlerRunner(tools, config.hooks_dir, config.hook_handler_timeout_secs, world.environ),
+        accounts=AccountFiles(Path(config.passwd_file), Path(config.group_file)),
+        lifecycle=life,
+        terminate=terminate,
+    )
+    site: AgentSite
+    router = Router([microvm_face(daemon)], daemon.guest.authorize, config.max_body_bytes)
+    site = AgentSite(router, config, world.reactor)
+    return daemon, site, spawner
+
+
+class AgentService(service.Service):
+    """The daemon as a Twisted service: listens, sweeps, and leaves in order."""
+
+    def __init__(self, config: Config, token: bytes | None, warnings: list[str], reactor: Any) -> None:
+        self._reactor = reactor
+        self._warnings = warnings
+        self._pool = ThreadPool(0, THREADS, "agentd")
+        self._oom = OomLog()
+        self._oom_victims: set[int] = set()
+        world = World(
+            reactor=reactor,
+            run_in_thread=lambda function, *args: deferToThreadPool(reactor, self._pool, function, *args),
+            wall_clock=time.time,
+            environ=dict(os.environ),
+            out_of_memory=self._out_of_memory,
+        )
+        self.config = config
+        self.daemon, self.site, self.spawner = compose(config, world, self._terminate)
+        self._sweeper = LoopingCall(self.daemon.execs.sweep)
+        self._sweeper.clock = reactor
+        self._uninstall: Callable[[], None] | None = None
+        self._port: Any = None
+        if token is not None:
+            self.daemon.guest.install_token(token)
+
+    def privilegedStartService(self) -> None:
+        """Listen. A port that cannot be had ends the start with one line."""
+        where = self.config.listen or f"tcp:{self.config.port}"
+        try:
+            listening = serverFromString(self._reactor, where).listen(self.site)
+        except ValueError as reason:
+            raise SystemExit(f"agentd: --listen: {reason}") from None
+        failed: list[Failure] = []
+        listening.addCallbacks(self._listening, failed.append)
+        if failed:
+            raise SystemExit(f"agentd: cannot listen on {where}: {failed[0].getErrorMessage()}")
+
+    def _listening(self, port: Any) -> None:
+        self._port = port
+
+    def startService(self) -> None:
+        """Begin."""
+        super().startService()
+        self._pool.start()
+        self._sweeper.start(SWEEP_SECS, now=False)
+        for warning in self._warnings:
+            _log.warn(warning)
+        if os.getpid() == 1:
+            self._uninstall = reaper.install(self.spawner)
+        address = self._port.getHost() if self._port is not None else None
+        _log.info(
+            "agentd {version} listening on {address}",
+            event="listening",
+            version=VERSION,
+            address=getattr(address, "host", None) or str(getattr(address, "name", "")),
+            port=getattr(address, "port", None),
+            pid=os.getpid(),
+        )
+
+    def _terminate(self) -> None:
+        # The hook's answer is written first, in this turn of the reactor.
+        self._reactor.callLater(0, self._stop_reactor)
+
+    def _stop_reactor(self) -> None:
+        if self._reactor.running:
+            self._reactor.stop()
+
+    def _out_of_memory(self, pid: int) -> bool:
+        self._oom_victims |= self._oom.victims()
+        if self._oom.precise:
+            found = pid in self._oom_victims
+            self._oom_victims.discard(pid)
+            return found
+        return self._oom.kills() > 0
+
+    def stopService(self) -> "Deferred[None]":
+        """Take on nothing new, let requests in flight finish, end the commands, close everything."""
+        return Deferred.fromCoroutine(self._leave())
+
+    async def _leave(self) -> None:
+        super().stopService()
+        _log.info("stopping", event="stopping")
+        if self._port is not None:
+            await self._port.stopListening()
+        if self._sweeper.running:
+            self._sweeper.stop()
+        await self.site.drain(self.config.drain_timeout_secs)
+        jobs = [entry.job for entry in self.daemon.execs if entry.job.owns_group]
+        await DeferredList([job.kill() for job in jobs])
+        await self.site.close()
+        if self._uninstall is not None:
+            self._uninstall()
+        self._oom.close()
+        self._pool.stop()
+        _log.info("stopped", event="stopped")
+
+
+def makeService(options: Options) -> AgentService:
+    """The service of ``twistd agentd``."""
+    from twisted.internet import reactor as chosen
+
+    # The reactor's clock is the wall clock, and a VM's wall clock is stepped when it resumes: every timer would
+    # fire at once, or not for hours. Set before anything is scheduled (twistd schedules nothing before this).
+    reactor: Any = chosen
+    reactor.seconds = time.monotonic
+    return AgentService(options.config, options.token, options.warnings, reactor)

@@ -1,0 +1,1 @@
+"""The tests, in the tiers that docs/testing.md lists."""

@@ -1,0 +1,1 @@
+"""What the daemon knows of and does to its machine."""

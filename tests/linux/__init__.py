@@ -1,0 +1,1 @@
+"""The system call wrappers, against the kernel that runs the tests."""
