@@ -93,11 +93,7 @@ class LineObserver:
         level = event.get("log_level", LogLevel.info)
         if level < self._least:
             return
-        if (
-            "log_namespace" in event
-            and event["log_namespace"].startswith("twisted")
-            and level <= LogLevel.info
-        ):
+        if level <= LogLevel.info and event.get("log_namespace", "").startswith(_CHATTER):
             return
         line = fields(event)
         text = json.dumps(line, ensure_ascii=False) if self._json else as_text(line)

@@ -26,6 +26,8 @@ from twisted.python.usage import UsageError
 from agentd import config as configuration
 from agentd._version import VERSION
 from agentd.config import SWEEP_SECS, THREADS, BadValue, Config
+from agentd.files.disk import DiskGuard
+from agentd.files.service import Files
 from agentd.guest.accounts import AccountFiles
 from agentd.guest.environment import ImageEnvironment
 from agentd.guest.handlers import HandlerRunner
@@ -42,6 +44,8 @@ from agentd.process.job import JobLimits, JobTools
 from agentd.process.spawn import ProcessSpawner
 from agentd.process.table import ExecTable
 from agentd.rules.lifecycle import Lifecycle, TerminateMode
+from agentd.rules.members import Caps
+from agentd.tunnel.mount import Tunnels
 
 _log = Logger()
 
@@ -149,6 +153,13 @@ def compose(
         groups=groups,
         handlers=HandlerRunner(tools, config.hooks_dir, config.hook_handler_timeout_secs, world.environ),
         accounts=AccountFiles(Path(config.passwd_file), Path(config.group_file)),
+        files=Files(
+            reactor=world.reactor,
+            run_in_thread=world.run_in_thread,
+            caps=Caps(config.max_tar_members, config.max_tar_bytes),
+            guard=DiskGuard(config.disk_reserve_bytes),
+        ),
+        tunnels=Tunnels(),
         lifecycle=life,
         terminate=terminate,
     )
@@ -247,6 +258,7 @@ class AgentService(service.Service):
         await self.site.drain(self.config.drain_timeout_secs)
         jobs = [entry.job for entry in self.daemon.execs if entry.job.owns_group]
         await DeferredList([job.kill() for job in jobs])
+        self.daemon.tunnels.stop()
         await self.site.close()
         if self._uninstall is not None:
             self._uninstall()

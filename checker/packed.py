@@ -22,7 +22,7 @@ from itertools import permutations, product
 from attrs import define, field
 
 from checker.limits import Watch
-from checker.model import Model
+from checker.model import Model, ModelError
 from checker.properties import DeadlockFree, Property, Sometimes, SometimesOnEdge
 from checker.result import Hit, Result, Step, Trace
 from checker.table import RULES_RETURN, Entry, Numbers, Table
@@ -230,12 +230,18 @@ class Packed:
         table, layout = self.table, self.layout
         entry = table.entry(event, layout.read(state, table.reads[event]))
         if entry is None:
-            raise ValueError(f"{table.model.events[event].name!r} cannot happen here")
+            raise ModelError(f"{table.model.events[event].name!r} cannot happen here")
         before = table.decode(layout.unpack(state))
         if entry.raised:
             return Step(table.model.events[event], None, before, before, entry.raised)
-        after = state & self.rows[event][1] | layout.put(table.writes[event], entry.writes)
-        return Step(table.model.events[event], entry.response, before, table.decode(layout.unpack(after)))
+        after = table.decode(layout.unpack(self.after(event, state)))
+        return Step(table.model.events[event], entry.response, before, after)
+
+    def after(self, event: int, state: int) -> int:
+        """The packed state an enabled event leads to."""
+        mask, keep, memo, _ = self.rows[event]
+        bits = memo.get(state & mask)
+        return state & keep | (self.fill(event, state) if bits is None else bits)
 
     def trace(self, hit: Hit, path: list[int]) -> Trace:
         """The run along `path`, packed states from the initial one to `hit.state`, and over its edge."""
@@ -255,6 +261,30 @@ class Packed:
                 if successor == then:
                     return event, concrete
         raise LookupError(f"no event leads from {state:#x} to {then:#x}")
+
+
+def replay(model: Model, names: Iterable[str], loop: int | None = None) -> Trace:
+    """The run of these events, by name, from the initial state; `loop` is as for `Trace`.
+
+    Raises ModelError when there is no such event, or it cannot happen where the run is by then.
+    """
+    place = {event.name: number for number, event in enumerate(model.events)}
+    events = list(names)
+    for name in events:
+        if name not in place:
+            raise ModelError(f"{model.key} has no event {name!r}")
+    space = Packed(Table(model))
+    while True:
+        try:
+            state, steps = space.initial, []
+            for name in events:
+                step = space.step(place[name], state)
+                steps.append(step)
+                if not step.note:
+                    state = space.after(place[name], state)
+            return Trace(model, tuple(steps), loop)
+        except FieldOverflowError:
+            space.reset()
 
 
 def search(table: Table, watch: Watch | None = None, *, symmetric: bool = False, stop_at: int = 0) -> Result:

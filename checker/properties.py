@@ -24,8 +24,9 @@ the `Sometimes` that shows its antecedent reached, and `faults`, seeded faults o
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from enum import Enum, unique
+from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 
 from checker.model import Edge, Event
 
@@ -97,7 +98,7 @@ class Strength(Enum):
 
 @frozen
 class Fair:
-    """A promise about every single event of some kinds: each happens if it can, in the sense of `strength`.
+    """A promise about every single one of some events: each happens if it can, in the sense of `strength`.
 
     An occurrence that changes nothing is no occurrence, so that a run may always stutter unless an event
     promised to happen would change something.
@@ -105,6 +106,12 @@ class Fair:
 
     kinds: frozenset[str]
     strength: Strength = Strength.WEAK
+    about: Mapping[str, Hashable] = field(factory=dict)
+    """Arguments its events must have: ``{"id": 0}`` promises nothing about other ids."""
+
+    def covers(self, event: Event) -> bool:
+        """Whether the promise is about this event."""
+        return event.kind in self.kinds and self.about.items() <= event.args.items()
 
 
 @frozen(eq=False, kw_only=True)
@@ -156,23 +163,27 @@ def eventually(
 def unchanged_by(
     name: str,
     kinds: Iterable[str],
-    components: tuple[str, ...],
+    components: tuple[str, ...] | None = None,
     *,
     unless: EdgePredicate | None = None,
     witness: str,
     faults: tuple[str, ...],
     meaning: str = "",
 ) -> OnEdge:
-    """Occurrences of events of `kinds` leave `components` as they were, except where `unless` says so."""
+    """Occurrences of events of `kinds` leave `components` as they were, except where `unless` says so.
+
+    Without `components`, whatever the event could write is meant; it then has to read that as well.
+    """
 
     def holds(edge: Edge) -> bool:
         if unless is not None and unless(edge):
             return True
-        return all(edge.before[name] == edge.after[name] for name in components)
+        named = edge.event.writes if components is None else components
+        return all(edge.before[name] == edge.after[name] for name in named)
 
     return OnEdge(
         name=name,
-        reads=components,
+        reads=components or (),
         kinds=frozenset(kinds),
         holds=holds,
         witness=witness,
@@ -184,23 +195,24 @@ def unchanged_by(
 def response_table(
     name: str,
     kinds: Iterable[str],
-    reads: tuple[str, ...],
+    reads: tuple[str, ...] = (),
     *,
     case: Callable[[Edge], Hashable],
-    table: Mapping[Hashable, Hashable],
+    table: Mapping[Any, Hashable],
+    spares: tuple[Hashable, ...] = (),
     witness: str,
     faults: tuple[str, ...],
     meaning: str = "",
 ) -> OnEdge:
     """Each occurrence falls in one case, and the table has the one response of that case.
 
-    A case that is not in the table is a violation: the table is the whole specification. To let a property
-    speak of some occurrences only, `case` returns None for the others.
+    A case that is not in the table is a violation, as the table is the whole specification, unless it is one of
+    those the property `spares`.
     """
 
     def holds(edge: Edge) -> bool:
         which = case(edge)
-        return which is None or (which in table and table[which] == edge.response)
+        return which in spares or (which in table and table[which] == edge.response)
 
     return OnEdge(
         name=name,

@@ -28,6 +28,7 @@ from agentd.client.errors import (
     SpawnFailed,
     TransportFault,
 )
+from agentd.client.local import LocalFault
 from agentd.client.messages import PollResponse
 from agentd.client.retry import Fault
 
@@ -57,7 +58,7 @@ def status_of(fault: BaseException) -> int:
     """The exit status that an exception means."""
     if isinstance(fault, Refusal):
         return fault.status
-    if isinstance(fault, (DigestMismatch, OSError)):
+    if isinstance(fault, (DigestMismatch, LocalFault, OSError)):
         return IO_ERROR
     if isinstance(fault, ProtocolFault):
         return PROTOCOL

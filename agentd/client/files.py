@@ -3,22 +3,21 @@
 An upload is hashed on its way out and the digest compared with the `Repr-Digest` the daemon answers, which it
 took from what it stored; bytes that are in memory also carry the header in the request, so that a difference
 leaves the old content in place. A download asks for the digest (`Want-Repr-Digest`, RFC 9530) and is checked
-where it comes; its length is checked always. To a local file it is written beside the target and renamed.
+where it comes; its length is checked always. A local file appears whole or not at all (`agentd.client.local`).
 """
 
 import hashlib
 import os
-import tempfile
 from collections.abc import AsyncIterable
-from typing import Any, BinaryIO
+from typing import Any
 
 from attrs import frozen
-from twisted.internet.threads import deferToThreadPool
 
 from agentd.client.body import Answer
 from agentd.client.errors import AnswerError, DigestMismatch, ProtocolFault, TransportFault
+from agentd.client.local import LocalFiles, Sink
 from agentd.client.transport import Transport
-from agentd.client.upload import READ_BYTES, BytesSource, FileSource, IterableSource, Progress, Source, Upload
+from agentd.client.upload import BytesSource, IterableSource, Progress, Source, Upload
 from agentd.rules.writes import InvalidDigest, format_digest, parse_digest
 
 ANSWER_SECONDS = 600.0
@@ -52,15 +51,20 @@ class Download:
 
     def __init__(self, answer: Answer, progress: Progress | None = None) -> None:
         self._body = answer.body
-        self._progress = progress
         self._declared = declared_digest(answer)
-        self._digest = hashlib.sha256() if self._declared is not None else None
+        self._digest = hashlib.sha256()
+        self.progress = progress
         self.length = answer.length
         """How many bytes are to come, where the daemon says so."""
         self.received = 0
         """How many came so far."""
         self.verified = False
         """Whether the digest was declared and, at the end, found right."""
+
+    @property
+    def sha256(self) -> bytes:
+        """The digest of what came so far."""
+        return self._digest.digest()
 
     def __aiter__(self) -> "Download":
         return self
@@ -80,17 +84,35 @@ class Download:
         """
         data = await self._body.read()
         if not data:
-            if self._digest is not None and not self.verified:
-                if self._digest.digest() != self._declared:
+            if self._declared is not None:
+                if self.sha256 != self._declared:
                     raise DigestMismatch(f"{self.received} bytes received, and their SHA-256 differs")
                 self.verified = True
             raise StopAsyncIteration
         self.received += len(data)
-        if self._digest is not None:
-            self._digest.update(data)
-        if self._progress is not None:
-            self._progress(self.received)
+        self._digest.update(data)
+        if self.progress is not None:
+            self.progress(self.received)
         return data
+
+    async def into(self, sink: Sink) -> Any:
+        """Write everything to `sink` and finish it; what is not whole and right is aborted.
+
+        Returns:
+            what the sink's `finish` returns.
+
+        Raises:
+            LocalFault: this side could not take it.
+            as the iteration.
+        """
+        async with self:
+            try:
+                async for data in self:
+                    await sink.write(data)
+            except BaseException:
+                await sink.abort()
+                raise
+            return await sink.finish()
 
     def close(self) -> None:
         """Stop receiving. May be repeated."""
@@ -102,6 +124,7 @@ class Files:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
+        self._local = LocalFiles(transport.reactor)
 
     async def read(self, path: str, progress: Progress | None = None) -> Download:
         """A whole file.
@@ -140,7 +163,7 @@ class Files:
     async def write(
         self,
         path: str,
-        content: bytes | AsyncIterable[bytes] | BinaryIO,
+        content: bytes | AsyncIterable[bytes],
         *,
         mode: int | None = None,
         length: int | None = None,
@@ -150,7 +173,7 @@ class Files:
 
         Args:
             path: where.
-            content: its bytes, an asynchronous iterable of them, or a binary file, read from where it stands.
+            content: its bytes, or an asynchronous iterable of them.
             mode: permission bits; None keeps an existing file's.
             length: how many bytes, where known and `content` is not bytes.
             progress: told the bytes sent so far.
@@ -158,24 +181,32 @@ class Files:
         Raises:
             DigestMismatch: the daemon stored something else.
             DiskFull, TooLarge, MalformedRequest: as they say.
-            OSError: `content` is a file and cannot be read.
         """
         headers = {"Content-Type": "application/octet-stream"}
         source: Source
         if isinstance(content, bytes):
             source, length = BytesSource(content), len(content)
             headers["Repr-Digest"] = format_digest(hashlib.sha256(content).digest())
-        elif isinstance(content, AsyncIterable):
-            source = IterableSource(content)
         else:
-            source = FileSource(self._transport.reactor, content)
+            source = IterableSource(content)
+        return await self._put(path, source, length, mode, progress, headers)
+
+    async def _put(
+        self,
+        path: str,
+        source: Source,
+        length: int | None,
+        mode: int | None,
+        progress: Progress | None,
+        headers: dict[str, str],
+    ) -> Stored:
         query = [("path", path)] + ([("mode", f"{mode:04o}")] if mode is not None else [])
         upload = Upload(self._transport.reactor, source, length, progress)
         return await send(self._transport, "/v1/fs/file", query, headers, upload)
 
     async def put(
         self,
-        local: str | os.PathLike[str],
+        source: str | os.PathLike[str],
         path: str,
         *,
         mode: int | None = None,
@@ -184,42 +215,48 @@ class Files:
         """Send a local file, by default with its own permission bits.
 
         Raises:
-            OSError: it cannot be opened or read.
+            LocalFault: it cannot be read.
             as `write`.
         """
-        file = await self._in_thread(open, local, "rb")
+        opened = await self._local.open(source)
         try:
-            info = os.fstat(file.fileno())
-            bits = info.st_mode & 0o7777 if mode is None else mode
-            return await self.write(path, file, mode=bits, length=info.st_size, progress=progress)
+            bits = mode if mode is not None else await self._local.run(_permissions, source)
+            headers = {"Content-Type": "application/octet-stream"}
+            return await self._put(path, opened, opened.length, bits, progress, headers)
         finally:
-            file.close()
+            await opened.close()
 
     async def get(
-        self, path: str, local: str | os.PathLike[str], progress: Progress | None = None
+        self, path: str, target: str | os.PathLike[str], progress: Progress | None = None
     ) -> Download:
-        """Fetch a file into a local one, which appears whole or not at all.
+        """Fetch a file into a local one.
 
         Returns:
-            the finished download: `received`, and whether it was `verified`.
+            the finished download: `received`, `sha256`, and whether it was `verified`.
 
         Raises:
-            OSError: it cannot be written here.
+            LocalFault: it cannot be written.
             as `read` and the iteration of a `Download`.
         """
-        async with await self.read(path, progress) as download:
-            await save(self._transport.reactor, download, os.fspath(local))
+        download = await self.read(path, progress)
+        await self.keep(download, target)
         return download
+
+    async def keep(self, download: Download, target: str | os.PathLike[str]) -> None:
+        """Write what is being downloaded to a local file.
+
+        Raises:
+            as `get`.
+        """
+        async with download:
+            sink = await self._local.write(target)
+            await download.into(sink)
 
     async def _get(self, query: list[tuple[str, str]], progress: Progress | None) -> Download:
         answer = await self._transport.open(
             "GET", "/v1/fs/file", query=query, headers={"Want-Repr-Digest": "sha-256=10"}
         )
         return Download(answer, progress)
-
-    async def _in_thread(self, function: Any, *args: Any) -> Any:
-        reactor = self._transport.reactor
-        return await deferToThreadPool(reactor, reactor.getThreadPool(), function, *args)
 
 
 def declared_digest(answer: Answer) -> bytes | None:
@@ -260,69 +297,5 @@ async def send(
     return Stored(upload.sent, upload.sha256, declared is not None, answer.header("agentd-write"))
 
 
-async def save(reactor: Any, download: Download, local: str) -> None:
-    """Write a download to `local`: beside it first, renamed over it at the end, in the thread pool throughout."""
-
-    async def run(function: Any, *args: Any) -> Any:
-        return await deferToThreadPool(reactor, reactor.getThreadPool(), function, *args)
-
-    target = await run(os.path.realpath, local)
-    spool = await run(_beside, target)
-    try:
-        batch: list[bytes] = []
-        size = 0
-        async for data in download:
-            batch.append(data)
-            size += len(data)
-            if size >= READ_BYTES:
-                await run(spool.writelines, batch)
-                batch, size = [], 0
-        await run(spool.writelines, batch)
-        await run(_settle, spool, target)
-    except BaseException:
-        _abandon(spool)
-        raise
-
-
-def _beside(target: str) -> Any:
-    """A new temporary file in the directory of `target`, open for writing."""
-    if os.path.isdir(target):
-        raise IsADirectoryError(f"is a directory: {target!r}")
-    directory, name = os.path.split(target)
-    return tempfile.NamedTemporaryFile(  # closed by _settle or _abandon
-        "wb", dir=directory, prefix=f".{name[:64]}.", delete=False
-    )
-
-
-def _settle(spool: Any, target: str) -> None:
-    """Give the finished file the mode a plain write would have, and its name."""
-    try:
-        mode = os.stat(target).st_mode & 0o7777
-    except FileNotFoundError:
-        mode = 0o666 & ~_umask()
-    spool.flush()
-    os.fchmod(spool.fileno(), mode)
-    spool.close()
-    os.replace(spool.name, target)
-
-
-def _abandon(spool: Any) -> None:
-    spool.close()
-    try:
-        os.unlink(spool.name)
-    except FileNotFoundError:
-        pass
-
-
-def _umask() -> int:
-    """This process's umask; it can only be read by setting it, and threads share it, so /proc is asked first."""
-    try:
-        with open("/proc/self/status", "rb") as status:
-            for line in status:
-                if line.startswith(b"Umask:"):
-                    return int(line.split()[1], 8)
-    except OSError:
-        pass
-    current = os.umask(0o077)
-    os.umask(current)
-    return current
+def _permissions(path: str | os.PathLike[str]) -> int:
+    return os.stat(path).st_mode & 0o7777

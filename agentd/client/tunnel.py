@@ -17,6 +17,7 @@ from attrs import field, frozen
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
+from twisted.internet.task import deferLater
 
 from agentd.client.errors import AgentError, ProtocolFault, TransportFault, answer_error, one_line
 from agentd.client.proxy import MARKER, Diagnosis
@@ -94,6 +95,7 @@ class Tunnel:
         self._reactor = reactor
         self._state = state
         self._session = session
+        self._last_received = 0.0
 
     @property
     def verdict(self) -> Verdict | None:
@@ -125,6 +127,7 @@ class Tunnel:
                 return self._over()
             for action in self._take(rules.client_received(self._state, data)):
                 if isinstance(action, rules.Deliver):
+                    self._last_received = self._reactor.seconds()
                     return action.data
         return self._over()
 
@@ -158,6 +161,15 @@ class Tunnel:
             raise
         except Exception:
             raise TunnelTruncated("the tunnel is closed") from None
+
+    async def quiet(self, seconds: float) -> None:
+        """Return once nothing was received for so long, or nothing more will be."""
+        begin = self._reactor.seconds()
+        while self._state.verdict is None and self._socket.closing is None:
+            left = max(begin, self._last_received) + seconds - self._reactor.seconds()
+            if left <= 0:
+                return
+            await deferLater(self._reactor, left, lambda: None)
 
     def end(self) -> None:
         """Say in good order that nothing more will be sent. It ends both directions: what the service still

@@ -1,13 +1,13 @@
 """Request bodies that stream: from a source that is awaited to a transport that pushes back.
 
 Twisted asks a body for its bytes once and expects to be fed; `Upload` feeds it from anything with an awaitable
-`read`, waits while the transport is full, and keeps count and SHA-256 of what it sent. Sources that touch a disk
-do it in the reactor's thread pool, a megabyte at a time, and are hashed there too.
+`read`, waits while the transport is full, and keeps count and SHA-256 of what it sent. Large blocks are hashed in
+the reactor's thread pool.
 """
 
 import hashlib
 from collections.abc import AsyncIterable, Callable
-from typing import Any, BinaryIO, Protocol
+from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IConsumer
@@ -18,8 +18,8 @@ from zope.interface import implementer
 from agentd.client.errors import AgentError
 from agentd.client.flow import Outlet
 
-READ_BYTES = 1024 * 1024
-"""How much is read from a file at a time."""
+HASH_ELSEWHERE_BYTES = 128 * 1024
+"""From this size on, a block is hashed in a thread: a smaller one takes less time than the way there and back."""
 
 Progress = Callable[[int], object]
 """Called with the bytes moved so far."""
@@ -56,24 +56,6 @@ class IterableSource:
             if chunk:
                 return chunk
         return b""
-
-
-class FileSource:
-    """An open file, read in the thread pool."""
-
-    def __init__(self, reactor: Any, file: BinaryIO) -> None:
-        self._reactor = reactor
-        self._file = file
-
-    async def read(self) -> bytes:
-        """The next block.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
-        return await deferToThreadPool(
-            self._reactor, self._reactor.getThreadPool(), self._file.read, READ_BYTES
-        )
 
 
 class LengthChanged(AgentError):
@@ -130,13 +112,13 @@ class Upload:
                 await self._outlet.ready()
                 if self.length is not UNKNOWN_LENGTH and self.sent + len(data) > self.length:
                     raise LengthChanged("the file grew while it was sent")
-                if len(data) < READ_BYTES // 4:
+                if len(data) < HASH_ELSEWHERE_BYTES:
                     self._digest.update(data)
                 else:
                     pool = self._reactor.getThreadPool()
                     await deferToThreadPool(self._reactor, pool, self._digest.update, data)
                     await self._outlet.ready()
-                consumer.write(data)  # type: ignore[call-arg]  # zope interfaces declare no self
+                consumer.write(data)  # type: ignore[call-arg,misc]  # zope interfaces declare no self
                 self.sent += len(data)
                 self.moved()
                 if self._progress is not None:

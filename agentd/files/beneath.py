@@ -54,14 +54,14 @@ class Beneath:
         if kept is not None:
             self._kept.move_to_end(parts)
             return kept
-        depth = len(parts) - 1
-        while depth and parts[:depth] not in self._kept:
-            depth -= 1
+        known = len(parts) - 1
+        while known and parts[:known] not in self._kept:
+            known -= 1
         here = self.root
-        if depth:
-            here = self._kept[parts[:depth]]
-            self._kept.move_to_end(parts[:depth])
-        for depth in range(depth, len(parts)):
+        if known:
+            here = self._kept[parts[:known]]
+            self._kept.move_to_end(parts[:known])
+        for depth in range(known, len(parts)):
             here = self._enter(here, parts[depth], make)
             self._keep(parts[: depth + 1], here)
         return here

@@ -43,8 +43,8 @@ class Encoder(Protocol):
 class Decoder:
     """Decodes a body that comes in pieces: one or more compressed streams in a row.
 
-    `start` makes a decompressor with `decompress(data, limit)`, `eof` and `unused_data`; `pending` takes from it the
-    input that the limit kept it from using.
+    `start` makes a decompressor with `decompress(data, limit)`, `eof` and `unused_data`; `pending` takes from it
+    the input that the limit kept it from using.
     """
 
     def __init__(
@@ -124,7 +124,9 @@ def content_coding(field_value: str | None) -> str:
     return GZIP if name == "x-gzip" else name or IDENTITY
 
 
-_OFFER = re.compile(r"[ \t]*([!#$%&'*+.^_`|~0-9a-z-]+)[ \t]*(?:;[ \t]*q=([01](?:\.[0-9]{0,3})?)[ \t]*)?", re.I)
+_OFFER = re.compile(
+    r"[ \t]*([!#$%&'*+.^_`|~0-9a-z-]+)[ \t]*(?:;[ \t]*q=([01](?:\.[0-9]{0,3})?)[ \t]*)?", re.I
+)
 
 
 def acceptable(field_value: str | None, offered: tuple[str, ...]) -> str:

@@ -28,6 +28,16 @@ def write_all(fd: int, data: bytes | memoryview) -> None:
         written += os.write(fd, view[written:])
 
 
+def write_batch(fd: int, batch: list[bytes]) -> list[bytes]:
+    """Write chunks with one writev(2), which takes at most 1,024; returns what was not written."""
+    written = os.writev(fd, batch if len(batch) <= 256 else [b"".join(batch)])
+    for index, chunk in enumerate(batch):
+        if written < len(chunk):
+            return [chunk[written:], *batch[index + 1 :]]
+        written -= len(chunk)
+    return []
+
+
 def copy(source: int, offset: int, target: int, count: int) -> Generator[int, None, int]:
     """Copy `count` bytes from `offset` of `source` to where `target` stands.
 

@@ -169,6 +169,6 @@ def _select(content: Content, size: int, range_field: str | None) -> None:
 def spooled(fd: int, size: int) -> Content:
     """The whole of an unlinked file of known size, from its beginning. Blocks."""
     os.lseek(fd, 0, os.SEEK_SET)
-    content = Content(fd, b"a spooled archive", size=size, _remaining=size)  # type: ignore[call-arg]
+    content = Content(fd, b"a spooled archive", size=size, remaining=size)
     content.start()
     return content

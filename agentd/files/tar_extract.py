@@ -1,11 +1,11 @@
 """Extraction of an archive beneath a root: the verdicts of `agentd.rules.members`, carried out by descriptors.
 
-Runs in pool threads, as a generator for `run_sliced`. Every object is made or opened by its last component's name in
-a directory from `Beneath`, with calls that do not follow a link in that place, so no member can reach outside
-whatever is on disk and whoever changes it meanwhile (contract e.5). Two ways out are not paths at all, and are
-closed here: a file that already exists may be a second name of one outside, so a file with several names is
-replaced instead of overwritten; and modes, which are applied when all content is there, go only to the very inode
-that this extraction wrote, found again by device and number.
+Runs in pool threads, as a generator for `run_sliced`. Every object is made or opened by its last component's
+name in a directory from `Beneath`, with calls that do not follow a link in that place, so no member can reach
+outside whatever is on disk and whoever changes it meanwhile (contract e.5). Two ways out are not paths at all, and
+are closed here: a file that already exists may be a second name of one outside, so a file with several names is
+replaced instead of overwritten; and modes, which are applied when all content is there, go only to the very
+inode that this extraction wrote, found again by device and number.
 
 Not transactional: what came before a refused member stays, without its mode.
 """
@@ -14,6 +14,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Generator
+from contextlib import suppress
 
 from attrs import frozen
 from twisted.logger import Logger
@@ -31,10 +32,9 @@ from agentd.rules.members import (
     Parts,
     Placed,
     Refused,
-    Tally,
     blocked,
-    count,
     judge,
+    over,
     shown,
 )
 
@@ -95,16 +95,28 @@ class _Extraction:
         """By path: the mode still to be applied, and the device and inode it is meant for."""
 
     def run(self) -> Generator[None, None, Extracted]:
-        tally = Tally()
+        members = total = 0
         try:
             while (member := self._reader.next()) is not None:
-                tally = counted(tally, member, self._caps)
-                yield from self._extract(member)
+                members += 1
+                total += member.size
+                check_caps(members, total, self._caps)
+                verdict = judge(member.name, member.type, member.link)
+                if isinstance(verdict, Refused):
+                    raise _refusal(member, verdict.reason)
+                if verdict.action is not Action.FILE:
+                    self._carry_out(member, verdict)
+                elif member.stored <= _SMALL_BYTES and member.sparse is None:
+                    self._small_file(member, verdict.parts)
+                else:
+                    yield from self._file(member, verdict.parts)
+                if self._beneath.made > self._caps.members:
+                    raise FilesError(Kind.TOO_LARGE, f"more than {self._caps.members} directories to be made")
                 yield
         except CorruptArchive as error:
             raise FilesError(Kind.BAD_REQUEST, str(error)) from error
         yield from self._apply_modes()
-        return Extracted(tally.members, tally.bytes)
+        return Extracted(members, total)
 
     def _extract(self, member: Member) -> Generator[None, None, None]:
         verdict = judge(member.name, member.type, member.link)
@@ -128,30 +140,48 @@ class _Extraction:
 
     # -- files ---------------------------------------------------------------------------------------------
 
-    def _file(self, member: Member, parts: Parts) -> Generator[None, None, None]:
-        file = self._create(self._beneath.directory(parts[:-1], make=True), parts[-1])
-        try:
-            self._later(parts, member.mode, os.fstat(file))
-            if member.sparse is not None:
-                position = member.data
-                for offset, length in member.sparse:
-                    os.lseek(file, offset, os.SEEK_SET)
-                    yield from self._content(position, length, file)
-                    position += length
-                os.ftruncate(file, member.size)
-            elif member.stored:
-                yield from self._content(member.data, member.stored, file)
-        finally:
-            os.close(file)
+    def _small_file(self, member: Member, parts: Parts) -> None:
+        with _Failures(member, parts[-1]):
+            directory = self._beneath.directory(parts[:-1], make=True)
+            file = self._create(directory, parts[-1])
+            try:
+                self._later(parts, member.mode, os.fstat(file))
+                if member.stored:
+                    write_all(file, self._reader.bytes_at(member.data, member.stored))
+                    self._meter.wrote(member.stored)
+            except BaseException:
+                self._remove_half(file, directory, parts[-1])
+                raise
+            finally:
+                os.close(file)
 
-    def _content(self, offset: int, length: int, file: int) -> Generator[None, None, None]:
-        if length <= _SMALL_BYTES:
-            write_all(file, self._reader.bytes_at(offset, length))
-            self._meter.wrote(length)
-            return
-        for copied in copy(self._spool, offset, file, length):
-            self._meter.wrote(copied)
-            yield
+    def _file(self, member: Member, parts: Parts) -> Generator[None, None, None]:
+        """A long file, or a sparse one."""
+        with _Failures(member, parts[-1]):
+            directory = self._beneath.directory(parts[:-1], make=True)
+            file = self._create(directory, parts[-1])
+            try:
+                self._later(parts, member.mode, os.fstat(file))
+                position = member.data
+                for offset, length in member.sparse or ((0, member.stored),):
+                    os.lseek(file, offset, os.SEEK_SET)
+                    for copied in copy(self._spool, position, file, length):
+                        self._meter.wrote(copied)
+                        yield
+                    position += length
+                if member.sparse is not None:
+                    os.ftruncate(file, member.size)
+            except BaseException:
+                self._remove_half(file, directory, parts[-1])
+                raise
+            finally:
+                os.close(file)
+
+    def _remove_half(self, file: int, directory: int, name: bytes) -> None:
+        """Rather no file than half of one."""
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(file), _status(directory, name)):
+                os.unlink(name, dir_fd=directory)
 
     def _create(self, directory: int, name: bytes) -> int:
         """Open a file to be written from its beginning: a new one, or one that is there and has no other name."""
@@ -182,6 +212,17 @@ class _Extraction:
 
     # -- directories and links -----------------------------------------------------------------------------
 
+    def _carry_out(self, member: Member, verdict: Placed) -> None:
+        if verdict.action is Action.NOTHING:
+            return
+        with _Failures(member, verdict.parts[-1]):
+            if verdict.action is Action.DIRECTORY:
+                self._directory(member, verdict.parts)
+            elif verdict.action is Action.SYMLINK:
+                self._link(verdict.parts, lambda name, at: os.symlink(member.link, name, dir_fd=at))
+            else:
+                self._hard_link(member, verdict)
+
     def _directory(self, member: Member, parts: Parts) -> None:
         self._later(parts, member.mode, os.fstat(self._beneath.directory(parts, make=True)))
 
@@ -198,7 +239,9 @@ class _Extraction:
                 return
             self._link(
                 verdict.parts,
-                lambda name, at: os.link(source, name, src_dir_fd=origin, dst_dir_fd=at, follow_symlinks=False),
+                lambda name, at: os.link(
+                    source, name, src_dir_fd=origin, dst_dir_fd=at, follow_symlinks=False
+                ),
             )
         except OSError as error:
             raise _failure(member, error, source, member.link) from error
@@ -225,13 +268,11 @@ class _Extraction:
 
     def _later(self, parts: Parts, mode: int, status: os.stat_result) -> None:
         """Remember the mode of the file or directory at `parts`; the last member for a path decides."""
-        path = b"/".join(parts)
         mode &= MODE_MASK
-        if stat.S_IMODE(status.st_mode) == mode:
-            if self._modes:
-                self._modes.pop(path, None)
-        else:
-            self._modes[path] = (mode, status.st_dev, status.st_ino)
+        if stat.S_IMODE(status.st_mode) != mode:
+            self._modes[b"/".join(parts)] = (mode, status.st_dev, status.st_ino)
+        elif self._modes:
+            self._modes.pop(b"/".join(parts), None)
 
     def _apply_modes(self) -> Generator[None, None, None]:
         for path in sorted(self._modes, key=lambda path: -path.count(b"/")):
@@ -249,16 +290,41 @@ class _Extraction:
                 finally:
                     os.close(file)
             except (OSError, Blocked) as error:
-                _log.warn("mode {mode} not applied to {path}: {error}", mode=oct(mode), path=shown(path), error=error)
+                _log.warn(
+                    "mode {mode} not applied to {path}: {error}",
+                    mode=oct(mode),
+                    path=shown(path),
+                    error=error,
+                )
             yield
 
 
-def counted(tally: Tally, member: Member, caps: Caps) -> Tally:
-    """The tally with `member`. Raises a `TOO_LARGE` error at a cap."""
-    after = count(tally, member.size, caps)
-    if isinstance(after, Refused):
-        raise FilesError(Kind.TOO_LARGE, after.reason)
-    return after
+def check_caps(members: int, total: int, caps: Caps) -> None:
+    """Raise a `TOO_LARGE` error when so many members and bytes of files are over a cap."""
+    refused = over(members, total, caps)
+    if refused is not None:
+        raise FilesError(Kind.TOO_LARGE, refused.reason)
+
+
+class _Failures:
+    """A context in which the system's errors become the verdict about a member, or the failure to carry it out.
+
+    `component` is the name that is made or opened when a call outside `Beneath` fails.
+    """
+
+    __slots__ = ("_component", "_member")
+
+    def __init__(self, member: Member, component: bytes) -> None:
+        self._member = member
+        self._component = component
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, type: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, Blocked):
+            raise _failure(self._member, error.error, error.component) from error.error
+        if isinstance(error, OSError):
+            raise _failure(self._member, error, self._component) from error
 
 
 def _status(directory: int, name: bytes) -> os.stat_result:

@@ -30,6 +30,8 @@ MAX_EXTENSION_BYTES = 1024 * 1024
 """Longest content of one extension header: more than any file system can use."""
 MAX_EXTENSIONS = 16
 """Most extension headers in front of one member."""
+_SIMPLE = frozenset({b"0", b"\0", b"1", b"2", b"5"})
+_EXTENSIONS = frozenset({b"L", b"K", b"x", b"g", b"X"})
 _WINDOW_BYTES = 128 * 1024
 
 
@@ -90,9 +92,12 @@ class TarReader:
         if self.ended:
             return None
         start = at = self._position
-        found = _Overrides()
+        found = None
         for _ in range(MAX_EXTENSIONS + 1):
-            block = self.bytes_at(at, BLOCK)
+            begin = at - self._window_at
+            block = self._window[begin : begin + BLOCK] if begin >= 0 else b""
+            if len(block) < BLOCK:
+                block = self.bytes_at(at, BLOCK)
             if not block or block == ZERO_BLOCK:
                 if at != start:
                     raise CorruptArchive(at, "the archive ends behind an extension header")
@@ -102,13 +107,18 @@ class TarReader:
                 raise CorruptArchive(at, "the archive is cut short inside a header")
             try:
                 header = decode(block)
-                if header.flag not in b"LKxgX":
-                    member = self._member(start, at, header, found)
-                    if self.complete and member.data + member.stored > self.size:
-                        raise CorruptArchive(at, "the archive is cut short inside a member's content")
-                    self._position = member.data + padded(member.stored)
-                    return member
-                at = self._extension(at, header, found)
+                if found is None and header.flag in _SIMPLE and not self._global:
+                    member = self._simple(at, header)
+                elif header.flag in _EXTENSIONS:
+                    found = found or _Overrides()
+                    at = self._extension(at, header, found)
+                    continue
+                else:
+                    member = self._member(start, at, header, found or _Overrides())
+                if self.complete and member.data + member.stored > self.size:
+                    raise CorruptArchive(at, "the archive is cut short inside a member's content")
+                self._position = member.data + padded(member.stored)
+                return member
             except Malformed as error:
                 raise CorruptArchive(at, str(error)) from error
         raise CorruptArchive(at, f"more than {MAX_EXTENSIONS} extension headers in a row")
@@ -142,14 +152,16 @@ class TarReader:
             found.pax = list(records(content))
         return at + BLOCK + padded(header.size)
 
+    def _simple(self, at: int, header: Header) -> Member:
+        """A member that its header alone describes."""
+        type = member_type(header.flag, header.name)
+        size = header.size if type is MemberType.FILE else 0
+        return Member(at, header.name, type, header.mode, header.link, size, size, at + BLOCK)
+
     def _member(self, start: int, at: int, header: Header, found: _Overrides) -> Member:
         data = at + BLOCK
         name = header.name if found.name is None else found.name
         link = header.link if found.link is None else found.link
-        if not self._global and found.pax is None and header.flag != b"S":
-            type = member_type(header.flag, name)
-            stored = header.size if type is MemberType.FILE else 0
-            return Member(start, name, type, header.mode, link, stored, stored, data)
         values = {**self._global, **dict(found.pax or ())}
         name = values.get(b"GNU.sparse.name") or values.get(b"path") or name
         link = values.get(b"linkpath") or link

@@ -27,7 +27,7 @@ from contextlib import suppress
 
 from attrs import define, frozen
 
-from agentd.files.copy import copy
+from agentd.files.copy import copy, write_batch
 from agentd.files.disk import DiskGuard, Meter, Spool, write_failure
 from agentd.files.errors import FilesError, Kind, failure
 from agentd.rules.writes import FileType, Plan, Target, Way, may_fall_back, way
@@ -225,16 +225,18 @@ class Destination:
 
     def write(self, batch: list[bytes]) -> list[bytes]:
         """Append a batch; returns what a FIFO would not take yet. Raises `FilesError`."""
-        try:
-            written = os.writev(self.fd, batch if len(batch) <= 256 else [b"".join(batch)])
-        except BlockingIOError:
-            return batch
-        except OSError as error:
-            raise write_failure("write", self._path, error) from error
+        before = sum(map(len, batch))
+        while batch:
+            try:
+                batch = write_batch(self.fd, batch)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                raise write_failure("write", self._path, error) from error
+        written = before - sum(map(len, batch))
         self._size += written
         self._meter.wrote(written)
-        rest = _after(batch, written)
-        return rest if self._streaming or not rest else self.write(rest)
+        return batch
 
     # -- the end -------------------------------------------------------------------------------------------
 
@@ -353,11 +355,3 @@ def _attributes(path: bytes) -> Iterator[str]:
             return
         raise
     yield from (name for name in names if name not in _DROPPED_ATTRIBUTES)
-
-
-def _after(batch: list[bytes], written: int) -> list[bytes]:
-    for index, chunk in enumerate(batch):
-        if written < len(chunk):
-            return [chunk[written:], *batch[index + 1 :]]
-        written -= len(chunk)
-    return []

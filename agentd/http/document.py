@@ -201,3 +201,24 @@ def _responses(route: Route, schemas: Mapping[Any, Json]) -> Json:
             known["content"] = {"application/json": {"schema": problem}}
     responses.setdefault("405", {"description": "the path has no such method"})
     return responses
+
+
+def markdown(routes: Iterable[Route]) -> str:
+    """The tables of ``docs/``: a section a route, a row a status."""
+    parts: list[str] = []
+    for route in routes:
+        parts.append(f"### `{route.method} {route.path}`\n\n{route.summary}\n\nAuth: {route.auth.value}.")
+        shapes = (("Query", route.query), ("Request", route.request), ("Response", route.response))
+        for title, shape in shapes:
+            if shape is not None:
+                named = shape.note if shape.type is None else f"`{shape.type.__name__}`"
+                parts[-1] += f"\n{title}: `{shape.media_type}`, {named}"
+        parts += [
+            f"- event `{event.name}` (`{event.type.__name__}`): {event.meaning}" for event in route.events
+        ]
+        parts.append("| Status | Slug | Meaning |\n| --- | --- | --- |")
+        parts[-1] += "".join(
+            f"\n| {status.code} | {f'`{status.slug}`' if status.slug else ''} | {status.meaning} |"
+            for status in route.statuses
+        )
+    return "\n\n".join(parts) + "\n"

@@ -135,7 +135,6 @@ class AgentRequest(server.Request):
 
         def write(self, data: bytes) -> None: ...
         def registerProducer(self, producer: Any, streaming: bool) -> None: ...
-        def unregisterProducer(self) -> None: ...
 
     def __init__(self, channel: Any, *args: Any, **kw: Any) -> None:
         super().__init__(channel, *args, parsePOSTFormSubmission=False, **kw)
@@ -203,8 +202,7 @@ class AgentRequest(server.Request):
         if self.complete:
             self._send(response)
             return
-        self._sink = _Discarder()
-        self._early = None
+        self._sink = self._early = None
         short = self.declared is None or self.declared - self.received_bytes <= self.site.max_drain_bytes
         if short and not self._awaits_continue():
             self._pending = response
@@ -224,6 +222,13 @@ class AgentRequest(server.Request):
             self.setHeader(b"Connection", b"close")
         for name, value in headers:
             self.setHeader(name, value)
+
+    def unregisterProducer(self) -> None:
+        """The stream is over; also after the caller has gone, when there is no connection to tell."""
+        if self.channel is None:
+            self.producer = None
+        else:
+            super().unregisterProducer()
 
     def detach(self) -> None:
         """The connection now belongs to another protocol: this request is over as far as HTTP goes."""

@@ -5,14 +5,15 @@ from typing import Any
 from attrs import define, field
 
 from agentd.config import Config
+from agentd.files.service import Files
 from agentd.guest.accounts import AccountFiles
-from agentd.guest.disk import Headroom
 from agentd.guest.handlers import HandlerRunner
 from agentd.guest.state import Guest
 from agentd.process.groups import Groups
 from agentd.process.job import JobLimits, JobTools
 from agentd.process.table import ExecTable
 from agentd.rules.lifecycle import Lifecycle
+from agentd.tunnel.mount import Tunnels
 
 
 @define(eq=False)
@@ -28,11 +29,12 @@ class Daemon:
     groups: Groups
     handlers: HandlerRunner
     accounts: AccountFiles
+    files: Files
+    tunnels: Tunnels
     lifecycle: Any = field(repr=False)
     """A callable giving the `Lifecycle` now."""
     terminate: Any = field(repr=False)
     """Called once the terminate hook has been answered."""
-    _disk: tuple[float, Headroom | None] | None = None
 
     def life(self) -> Lifecycle:
         """The daemon's stage."""

@@ -3,17 +3,18 @@
 from agentd.http.routes import Face, Handler
 from agentd.microvm.context import Daemon
 from agentd.microvm.exec import ExecRoutes
+from agentd.microvm.fs import FileRoutes
 from agentd.microvm.health import HealthRoute
 from agentd.microvm.hooks import HookRoutes
-from agentd.microvm.routes import EXEC, HOOK_PREFIX, HOOKS, OPEN
+from agentd.microvm.routes import HOOK_PREFIX, ROUTES
 from agentd.microvm.schema import SchemaRoute
 from agentd.microvm.stream import StreamRoute
+from agentd.microvm.tcp import TunnelRoute
 
 
 def microvm_face(daemon: Daemon) -> Face:
     """The face, on the capabilities of `daemon`."""
-    routes = (*HOOKS, *EXEC, *OPEN)
-    hooks, execs = HookRoutes(daemon), ExecRoutes(daemon)
+    hooks, execs, files = HookRoutes(daemon), ExecRoutes(daemon), FileRoutes(daemon)
     handlers: dict[tuple[str, str], Handler] = {
         ("POST", f"{HOOK_PREFIX}/ready"): hooks.ready,
         ("POST", f"{HOOK_PREFIX}/validate"): hooks.validate,
@@ -28,7 +29,12 @@ def microvm_face(daemon: Daemon) -> Face:
         ("POST", "/v1/exec/{id}/ack"): execs.ack,
         ("POST", "/v1/exec/{id}/kill"): execs.kill,
         ("GET", "/v1/procs"): execs.procs,
+        ("GET", "/v1/tcp"): TunnelRoute(daemon).tcp,
+        ("GET", "/v1/fs/file"): files.read,
+        ("PUT", "/v1/fs/file"): files.write,
+        ("GET", "/v1/fs/tar"): files.pack,
+        ("PUT", "/v1/fs/tar"): files.extract,
         ("GET", "/v1/health"): HealthRoute(daemon).health,
-        ("GET", "/v1/schema"): SchemaRoute(routes, daemon.config).schema,
+        ("GET", "/v1/schema"): SchemaRoute(ROUTES, daemon.config).schema,
     }
-    return Face("microvm", routes, handlers)
+    return Face("microvm", ROUTES, handlers)

@@ -317,3 +317,9 @@ OPEN: Final = (
 )
 
 ROUTES: Final = (*HOOKS, *EXEC, *TUNNEL, *FILES, *OPEN)
+
+
+if __name__ == "__main__":
+    from agentd.http.document import markdown
+
+    print(markdown(ROUTES), end="")

@@ -74,6 +74,8 @@ NO_TARGET = "link member has no target"
 TOO_LONG = f"name is longer than {NAME_MAX_BYTES} bytes"
 NUL_BYTE = "name or link target holds a NUL byte"
 
+_RESOLVED = frozenset({b"", b".", b".."})
+
 _ACTIONS = {
     MemberType.FILE: Action.FILE,
     MemberType.DIRECTORY: Action.DIRECTORY,
@@ -93,8 +95,12 @@ def resolve(start: Parts, path: bytes) -> Parts | None:
     """Where `path`, as text, leads from the directory `start`; None when it is absolute or leaves the root."""
     if path[:1] == b"/":
         return None
+    # What most archives hold: one leading `./` at most, and nothing else to resolve.
+    components = (path[2:] if path[:2] == b"./" else path).split(b"/")
+    if _RESOLVED.isdisjoint(components):
+        return (*start, *components)
     parts = list(start)
-    for component in path.split(b"/"):
+    for component in components:
         if component == b"..":
             if not parts:
                 return None
@@ -163,22 +169,13 @@ class Caps:
     bytes: int = 8 * 1024**3
 
 
-@frozen
-class Tally:
-    """What has been seen of one archive so far."""
-
-    members: int = 0
-    bytes: int = 0
-
-
-def count(tally: Tally, size: int, caps: Caps) -> Tally | Refused:
-    """The tally with one more member of `size` bytes, or the refusal of a member that goes over a cap.
+def over(members: int, total: int, caps: Caps) -> Refused | None:
+    """The refusal of an archive of so many members and bytes of files, None while it is within the caps.
 
     A cap itself is allowed, one more is not (contract b).
     """
-    members, total = tally.members + 1, tally.bytes + size
     if members > caps.members:
         return Refused(f"more than {caps.members} members")
     if total > caps.bytes:
         return Refused(f"more than {caps.bytes} bytes of files")
-    return Tally(members, total)
+    return None

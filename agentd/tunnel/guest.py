@@ -24,7 +24,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from agentd.tunnel.limits import TunnelLimits
-from agentd.tunnel.websocket import Valve
+from agentd.tunnel.valve import Valve
 
 LOOPBACK = "127.0.0.1"
 """The only address that is ever dialled; no name is ever resolved."""

@@ -53,7 +53,7 @@ class Relay(PeerSocket):
         self._guest: Guest | None = None
         self._dialing: Deferred[Guest] | None = None
         self._caller_gone = False
-        self._message: list[bytes] = []
+        self._message = bytearray()
         self._message_length = 0
 
     @property
@@ -188,7 +188,7 @@ class Relay(PeerSocket):
         if self.stage is Stage.OVER:
             return
         if self._tunnel.verified:
-            self._message.append(payload)
+            self._message += payload
         elif payload:
             self._carry_out(rules.caller_sent(self._tunnel, payload))
 
@@ -197,7 +197,7 @@ class Relay(PeerSocket):
 
     def onMessageEnd(self) -> None:
         """A message is complete; a verified tunnel opens it."""
-        message, self._message = b"".join(self._message), []
+        message, self._message = bytes(self._message), bytearray()
         if not self._tunnel.verified:
             return
         try:

@@ -2,15 +2,16 @@
 
 autobahn does the framing (RFC 6455). What it leaves open is settled here:
 
-* *Stopping.* `hold` stops the reads, and the parsing of what one read has brought already (64 KiB at most), so that
-  no frame, a close frame least of all, gets ahead of one that waits. `release` goes on.
-* *A peer that is behind.* Its transport tells `fell_behind` when more than 64 KiB are unsent, and `caught_up`. Pings
-  in between are answered once, with the last (5.5.3): answering each would let a peer that never reads fill memory.
+* *Stopping.* `hold` stops the reads, and the parsing of what one read has brought already (64 KiB at most), so
+  that no frame, a close frame least of all, gets ahead of one that waits. `release` goes on.
+* *A peer that is behind.* Its transport tells `fell_behind` when more than 64 KiB are unsent, and `caught_up`.
+  Pings in between are answered once, with the last (5.5.3): answering each would let a peer that never reads
+  fill memory.
 * *Violations.* The peer gets a close frame that says so, and is then read without being understood until it has
   had time to see the frame; a close with unread bytes would reset the connection and could overtake it.
-* *Closing.* After our close frame the peer has `close_timeout` seconds to answer it, which includes the time it needs
-  to read what came before; then the connection is closed behind what is still unsent, with the same time again
-  before it is aborted. A peer that closes first is answered at once.
+* *Closing.* After our close frame the peer has `close_timeout` seconds to answer it, which includes the time it
+  needs to read what came before; then the connection is closed behind what is still unsent, with the same time
+  again before it is aborted. A peer that closes first is answered at once.
 * *A peer that vanished* while nothing was sent is found by TCP keep-alive, unseen by its program.
 
 Of autobahn's names this relies on, beyond the documented callbacks, on `consumeData`, `processData`,
@@ -26,8 +27,8 @@ from typing import Any, Final
 
 from autobahn.twisted.websocket import WebSocketServerFactory, WebSocketServerProtocol
 from twisted.internet.base import DelayedCall
-from twisted.internet.interfaces import IPushProducer
-from zope.interface import implementer
+
+from agentd.tunnel.valve import Valve
 
 KEEP_ALIVE_SECS: Final = 60
 """Silence after which the kernel asks whether the peer is still there; it gives up after a minute more."""
@@ -38,18 +39,6 @@ VIOLATIONS: Final[Mapping[int, str]] = {
     1009: "a frame or message is too long",
 }
 """The close codes of RFC 6455 7.4.1 for bytes that break its rules or ours, in our words."""
-
-
-@implementer(IPushProducer)
-class Valve:
-    """Passes a transport's wish for less, or for more, on to two functions."""
-
-    def __init__(self, shut: Callable[[], None], opened: Callable[[], None]) -> None:
-        self.pauseProducing = shut
-        self.resumeProducing = opened
-
-    def stopProducing(self) -> None:
-        """The connection is going; its protocol hears of it by `connectionLost`."""
 
 
 class PeerSocket(WebSocketServerProtocol):

@@ -23,11 +23,12 @@ from agentd.rules.bootstrap import Access, Bootstrap, RunVerdict
 from agentd.rules.execs import Phase, Record, Start
 from checker.model import Component, Event, Model, Values
 from checker.models import Config
-from checker.models.bootstrap_exec_properties import ATTACKER, HOST, TAKEOVER, properties
+from checker.models.bootstrap_exec_properties import ACKED_AT, ATTACKER, HOST, TAKEOVER, properties
 
 TTL = 900.0
-"""Seconds; the model acknowledges at time 0 and sweeps before and at this."""
-YOUNG, DUE = TTL - 1.0, TTL
+"""How long an acknowledged record is kept, in seconds."""
+YOUNG, DUE = ACKED_AT + TTL - 1.0, ACKED_AT + TTL
+"""When the sweep comes: before a record's time, and at the very end of it."""
 
 CALLERS = (("client", HOST), ("attacker", ATTACKER))
 UNSPAWNED = "spawn_failed"
@@ -60,8 +61,8 @@ def poll(record: Record | None) -> tuple[Record | None, Hashable]:
 
 
 def ack(record: Record | None) -> tuple[Record | None, Hashable]:
-    """An acknowledgement at time 0."""
-    return execs.ack(record, 0.0)
+    """An acknowledgement, at the one time the model has for it."""
+    return execs.ack(record, ACKED_AT)
 
 
 def health(record: Record | None) -> tuple[Record | None, Hashable]:
@@ -107,9 +108,15 @@ def exec_events(ids: int, hooks: int, starts: int, held: bool) -> tuple[Event, .
             phrase = f"{actor} starts exec {number}"
             unspawned = f"{phrase}, and no child can be spawned"
             events.append(_control("start", phrase, actor, token, number, start, starts, held))
-            events.append(_control("start_unspawned", unspawned, actor, token, number, start_unspawned, starts, held))
-            events.append(_control("poll", f"{actor} polls exec {number}", actor, token, number, poll, None, held))
-            events.append(_control("ack", f"{actor} acks exec {number}", actor, token, number, ack, None, held))
+            events.append(
+                _control("start_unspawned", unspawned, actor, token, number, start_unspawned, starts, held)
+            )
+            events.append(
+                _control("poll", f"{actor} polls exec {number}", actor, token, number, poll, None, held)
+            )
+            events.append(
+                _control("ack", f"{actor} acks exec {number}", actor, token, number, ack, None, held)
+            )
         events.append(_on_exec("health", f"health looks at exec {number}", "client", number, health, _any))
         events.append(_on_exec("exit", f"the child of exec {number} exits", "child", number, _exited, _runs))
         late = f"the exit of exec {number} is reported once more"
@@ -161,7 +168,12 @@ def _control(
 
 
 def _on_exec(
-    kind: str, name: str, actor: str, number: int, operation: Operation, guard: Callable[[Record | None], bool]
+    kind: str,
+    name: str,
+    actor: str,
+    number: int,
+    operation: Operation,
+    guard: Callable[[Record | None], bool],
 ) -> Event:
     def effect(record: Record | None) -> tuple[Values, Hashable]:
         record, response = operation(record)

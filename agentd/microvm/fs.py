@@ -1,0 +1,208 @@
+"""The file routes of protocol v1: one file or one tree, in or out, streamed both ways (contract a.10, e).
+
+Answers are text: prose for a person, with a status that says what kind of fault it is. Paths are bytes; a query may
+carry any of them percent-encoded.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from agentd.files.errors import FilesError, Kind, RangeUnsatisfiable
+from agentd.files.pump import Flow
+from agentd.files.send import ConsumerVanished, FileRead
+from agentd.http.messages import HANDED_OVER, OCTETS, TAR, Answer, Headers, Refused, Response, as_text
+from agentd.http.query import Malformed, parse_query
+from agentd.http.request import AgentRequest
+from agentd.microvm.context import Daemon
+from agentd.rules.lines import InvalidWindow, line_window
+from agentd.rules.writes import InvalidDigest, InvalidMode, format_digest, parse_digest, parse_mode
+
+WRITE_HEADER: Final = b"agentd-write"
+"""How a file was put in place: ``atomic`` or ``in-place``."""
+LEFT_OUT_HEADER: Final = b"agentd-tar-left-out"
+"""How many entries vanished while the tree was packed."""
+
+_STATUS = {
+    Kind.BAD_REQUEST: 400,
+    Kind.NOT_FOUND: 404,
+    Kind.UNSATISFIABLE: 416,
+    Kind.TOO_LARGE: 413,
+    Kind.UNSUPPORTED: 415,
+    Kind.NO_SPACE: 507,
+    Kind.FAILED: 500,
+}
+
+
+def _refuse(error: FilesError) -> NoReturn:
+    answer = as_text(_STATUS[error.kind], error.detail)
+    if isinstance(error, RangeUnsatisfiable):
+        size = (b"Content-Range", b"bytes */%d" % error.size)
+        answer = Response(answer.status, answer.body, answer.content_type, (size,))
+    raise Refused(answer) from None
+
+
+def _query(request: AgentRequest) -> tuple[bytes, dict[str, str]]:
+    """The path, and all the query's pairs; raises `Refused`."""
+    try:
+        query = parse_query(request.query)
+    except Malformed as reason:
+        raise Refused(as_text(400, str(reason))) from None
+    if "path" not in query:
+        raise Refused(as_text(400, "the path query parameter is required"))
+    return os.fsencode(query["path"]), query
+
+
+def _header(request: AgentRequest, name: bytes) -> str | None:
+    lines = request.requestHeaders.getRawHeaders(name)
+    return ", ".join(line.decode("latin-1") for line in lines) if lines else None
+
+
+class _Upload:
+    """Carries a request's body into a sink of `agentd.files`, and the sink's wishes back to the request."""
+
+    def __init__(self, request: AgentRequest) -> None:
+        self._request = request
+        self._sink: Any = None
+        self.result: Deferred[Any] = Deferred(self._cancelled)
+        self.flow = Flow(request.pause_body, request.resume_body, self._failed)
+
+    def start(self, sink: Any, limit: int) -> None:
+        """Begin; `result` fires with what the sink makes of the whole body."""
+        self._sink = sink
+        if self.result.called:
+            sink.abort()
+        else:
+            self._request.stream_body(self, limit)
+
+    def data(self, chunk: bytes) -> None:
+        self._sink.write(chunk)
+
+    def end(self) -> None:
+        self._sink.finish().addCallbacks(self._done, self._fault)
+
+    def lost(self, reason: Exception) -> None:
+        def aborted(result: object) -> None:
+            self._fault(Failure(reason))
+
+        self._sink.abort().addBoth(aborted)
+
+    def _done(self, result: object) -> None:
+        if not self.result.called:
+            self.result.callback(result)
+
+    def _fault(self, failure: Failure) -> None:
+        if not self.result.called:
+            self.result.errback(failure)
+
+    def _failed(self, error: Exception) -> None:
+        # The sink cannot go on: answer now rather than when the caller has sent the rest.
+        def aborted(result: object) -> None:
+            self._fault(Failure(error))
+
+        self._sink.abort().addBoth(aborted)
+
+    def _cancelled(self, _: object) -> None:
+        if self._sink is not None:
+            self._sink.abort()
+
+
+class FileRoutes:
+    """The handlers."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._files = daemon.files
+        self._limit = daemon.config.max_body_bytes
+
+    async def read(self, request: AgentRequest) -> Answer:
+        """``GET /v1/fs/file``. A bound is judged before the file is looked at (contract e.2)."""
+        path, query = _query(request)
+        try:
+            window = line_window(query.get("start_line"), query.get("end_line"))
+        except InvalidWindow as reason:
+            raise Refused(as_text(400, str(reason))) from None
+        try:
+            found = await self._files.read(path, window, _header(request, b"range"))
+        except FilesError as error:
+            _refuse(error)
+        headers: Headers = ((b"Accept-Ranges", b"bytes"),)
+        if found.range is None:
+            return await self._send(request, found, 200, OCTETS, headers)
+        part = b"bytes %d-%d/%d" % (found.range.first, found.range.first + found.range.length - 1, found.size or 0)
+        return await self._send(request, found, 206, OCTETS, (*headers, (b"Content-Range", part)))
+
+    async def write(self, request: AgentRequest) -> Answer:
+        """``PUT /v1/fs/file``. Everything that can be refused is, before a byte lands (contract e.3)."""
+        path, query = _query(request)
+        try:
+            mode = parse_mode(query["mode"]) if "mode" in query else None
+            digest = _declared_digest(request)
+        except (InvalidMode, InvalidDigest) as reason:
+            raise Refused(as_text(400, str(reason))) from None
+        written = await self._upload(request, lambda flow: self._files.write(path, mode, digest, flow))
+        headers = (
+            (WRITE_HEADER, written.way.encode()),
+            (b"Repr-Digest", format_digest(written.sha256).encode()),
+        )
+        return Response(204, headers=headers)
+
+    async def pack(self, request: AgentRequest) -> Answer:
+        """``GET /v1/fs/tar``."""
+        path, _ = _query(request)
+        try:
+            tree = await self._files.pack(path, _header(request, b"accept-encoding"))
+        except FilesError as error:
+            _refuse(error)
+        headers: Headers = (
+            (b"Vary", b"Accept-Encoding"),
+            (LEFT_OUT_HEADER, b"%d" % tree.packed.vanished),
+        )
+        if tree.coding != "identity":
+            headers = (*headers, (b"Content-Encoding", tree.coding.encode()))
+        return await self._send(request, tree.read, 200, TAR, headers)
+
+    async def extract(self, request: AgentRequest) -> Answer:
+        """``PUT /v1/fs/tar``."""
+        path, _ = _query(request)
+        encoding = _header(request, b"content-encoding")
+        await self._upload(request, lambda flow: self._files.extract(path, encoding, flow))
+        return Response(204)
+
+    async def _upload(self, request: AgentRequest, begin: Callable[[Flow], "Deferred[Any]"]) -> Any:
+        upload = _Upload(request)
+        try:
+            upload.start(await begin(upload.flow), self._limit)
+            return await upload.result
+        except FilesError as error:
+            _refuse(error)
+
+    async def _send(
+        self, request: AgentRequest, found: FileRead, status: int, content_type: bytes, headers: Headers
+    ) -> Answer:
+        if found.length is not None:
+            headers = (*headers, (b"Content-Length", b"%d" % found.length))
+        if request.gone:
+            await found.close()
+            return HANDED_OVER
+        request.start_stream(status, content_type, headers)
+        if request.method == b"HEAD":
+            await found.close()
+        else:
+            try:
+                await found.send(request)
+            except ConsumerVanished:
+                return HANDED_OVER
+        request.finish()
+        return HANDED_OVER
+
+
+def _declared_digest(request: AgentRequest) -> bytes | None:
+    for name in (b"repr-digest", b"content-digest"):
+        field = _header(request, name)
+        digest = parse_digest(field) if field is not None else None
+        if digest is not None:
+            return digest
+    return None

@@ -1,0 +1,114 @@
+"""``python -m bench NAME``: measure one thing, print what was found.
+
+Exit status: 0 whatever the speed, 1 if a count is wrong (an answer, an exit, a byte), 2 if the run could not begin.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable
+
+from bench.client import ProtocolError
+from bench.daemon import Choice, SetupFailed
+from bench.report import Report
+
+Run = Callable[[argparse.Namespace, Choice], Report]
+
+
+def _exec(given: argparse.Namespace, choice: Choice) -> Report:
+    from bench import execs
+
+    return execs.run(choice, given.count, given.parallel, given.rounds)
+
+
+def _stream(given: argparse.Namespace, choice: Choice) -> Report:
+    from bench import stream
+
+    return stream.run(choice, given.bytes, given.rounds, given.streams, given.stream_bytes)
+
+
+def _idle(given: argparse.Namespace, choice: Choice) -> Report:
+    from bench import idle
+
+    return idle.run(choice, given.count, given.rounds, given.starts)
+
+
+def positive(text: str) -> int:
+    """A number of things, at least one."""
+    value = int(text)
+    if value < 1:
+        raise ValueError
+    return value
+
+
+def size(text: str) -> int:
+    """A number of bytes; K, M and G are powers of 1024."""
+    factors = {"K": 10, "M": 20, "G": 30}
+    shift = factors.get(text[-1:].upper(), 0)
+    return positive(text[:-1] if shift else text) << shift
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    common = argparse.ArgumentParser(add_help=False)
+    which = common.add_argument_group("which daemon")
+    which.add_argument("--url", help="a daemon that runs already, http://HOST:PORT; default: start one")
+    which.add_argument("--token", help="its bearer token; default: $AGENTD_TOKEN", default=None)
+    which.add_argument("--pid", type=positive, help="its process, if it is on this machine, to see its memory")
+    which.add_argument(
+        "--python",
+        default=sys.executable,
+        help="the interpreter that runs the daemon and the floors' servers; agentd must be installed for it",
+    )
+    common.add_argument("--json", action="store_true", help="print JSON")
+
+    top = argparse.ArgumentParser(prog="python -m bench", description=__doc__.split("\n")[0])
+    names = top.add_subparsers(dest="benchmark", required=True)
+
+    def add(name: str, run: Run, text: str) -> Callable[[str, Callable[[str], int], int, str], None]:
+        one = names.add_parser(name, help=text, description=text, parents=[common])
+        one.set_defaults(run=run)
+
+        def option(flag: str, kind: Callable[[str], int], default: int, meaning: str) -> None:
+            one.add_argument(flag, type=kind, default=default, help=f"{meaning}; default {default}")
+
+        return option
+
+    option = add("exec", _exec, "start to acknowledgement of a command, alone and many at once")
+    option("--count", positive, 300, "operations of each kind")
+    option("--parallel", positive, 200, "commands at once")
+    option("--rounds", positive, 5, "rounds of commands at once")
+
+    option = add("stream", _stream, "capture of a large output, and many readers of one exec")
+    option("--bytes", size, 1 << 30, "bytes of output to capture (K, M, G)")
+    option("--rounds", positive, 5, "captures")
+    option("--streams", positive, 100, "readers of one exec")
+    option("--stream-bytes", size, 8 << 20, "bytes of output that they follow (K, M, G)")
+
+    option = add("idle", _idle, "health requests, time to the first answer, resident memory")
+    option("--count", positive, 2000, "requests a round")
+    option("--rounds", positive, 15, "rounds")
+    option("--starts", positive, 10, "starts")
+    return top
+
+
+def main(arguments: list[str]) -> int:
+    """Run one benchmark; returns the exit status."""
+    given = parser().parse_args(arguments)
+    token = given.token if given.token is not None else os.environ.get("AGENTD_TOKEN")
+    try:
+        report = given.run(given, Choice(given.python, given.url, token, given.pid))
+    except (SetupFailed, ProtocolError, OSError) as reason:
+        print(f"bench: {reason}", file=sys.stderr)
+        return 2
+    if given.json:
+        json.dump(report.as_json(), sys.stdout, indent=2)
+        print()
+    else:
+        print(report.as_text(), end="")
+    return 0 if report.right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

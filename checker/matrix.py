@@ -1,0 +1,231 @@
+"""The kill matrix: which property notices which fault.
+
+Theory of operation
+-------------------
+Each fault is planted, and every configuration that runs the faulty function is checked. A fault is
+
+* **killed** when a property is violated that otherwise holds, or a rule does not return, or a witness that is
+  otherwise found is not;
+* **drifted** when no property minds, but the numbers of states and transitions are not what they were: the
+  pinned counts notice it, without saying what is wrong;
+* **survived** when nothing is different. Such a fault is equivalent to the rule as far as the daemon can ever
+  use it, which has to be explained (`explained`), or the models are blind to it.
+
+Which functions a configuration runs is measured, by a profile of one check of it.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum, unique
+from multiprocessing import get_context
+from types import FrameType
+from typing import Any
+
+from attrs import frozen
+
+from checker import liveness, models
+from checker.check import Options, check
+from checker.faults import Fault, planted, seeded
+from checker.faults.explained import EXPLAINED
+from checker.limits import Limits, Watch
+from checker.mutation import mutants
+from checker.properties import LeadsTo, Sometimes, SometimesOnEdge
+from checker.result import Result
+
+EXPLOSION = 4
+"""A fault may make the space this many times larger before its check is given up."""
+SECONDS = 20.0
+"""The longest check of one configuration under one fault."""
+
+
+@unique
+class Fate(Enum):
+    """What became of a fault."""
+
+    KILLED = "killed"
+    DRIFTED = "drifted"
+    SURVIVED = "survived"
+
+
+@frozen
+class Baseline:
+    """A configuration without faults."""
+
+    key: str
+    states: int
+    transitions: int
+    violated: frozenset[str]
+    witnessed: frozenset[str]
+    functions: frozenset[tuple[str, str]]
+    """Module and qualified name of what it runs."""
+
+
+@frozen
+class Row:
+    """One fault, and what noticed it."""
+
+    fault: str
+    fate: Fate
+    killers: tuple[tuple[str, str], ...]
+    """Configuration and property."""
+    checked: tuple[str, ...]
+    """The configurations that run the faulty function."""
+    explained: str = ""
+
+
+def baseline(key: str) -> Baseline:
+    """Check a configuration as it is, watching which functions it runs."""
+    ran: set[tuple[str, str]] = set()
+
+    def profile(frame: FrameType, event: str, _argument: Any) -> None:
+        if event == "call":
+            module = frame.f_globals.get("__name__", "")
+            if module.startswith(("agentd.rules", "checker.models")):
+                ran.add((module, frame.f_code.co_qualname))
+
+    previous = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        result = check(models.load(key), Options(live=False))
+    finally:
+        sys.setprofile(previous)
+    return Baseline(
+        key,
+        result.states,
+        result.transitions,
+        frozenset(prop.name for prop in result.violations()),
+        frozenset(prop.name for prop in result.witnessed()),
+        frozenset(ran),
+    )
+
+
+def noticed(fault: Fault, base: Baseline, *, everything: bool) -> tuple[list[str], bool]:
+    """The properties that notice a fault in one configuration, and whether the counts drift.
+
+    Liveness is only asked when nothing else notices, unless `everything`.
+    """
+    limits = Limits(states=EXPLOSION * base.states + 1000, seconds=SECONDS)
+    with planted(fault):
+        try:
+            model = models.load(base.key)
+        except Exception as error:
+            return [f"the model cannot be built: {type(error).__name__}"], True
+        result = check(model, Options(engine="packed", limits=limits, live=False))
+        killers = _differences(result, base)
+        if everything or not killers:
+            for prop in model.properties:
+                if isinstance(prop, LeadsTo) and liveness.check(model, prop, Watch(limits)).lasso is not None:
+                    killers.append(prop.name)
+    return killers, (result.states, result.transitions) != (base.states, base.transitions)
+
+
+def _differences(result: Result, base: Baseline) -> list[str]:
+    violated = {prop.name for prop in result.violations()}
+    killers = sorted(violated - base.violated)
+    if result.complete:
+        killers += sorted(base.violated - violated)
+        killers += sorted(base.witnessed - {prop.name for prop in result.witnessed()})
+    return killers
+
+
+def row(fault: Fault, bases: Sequence[Baseline], *, everything: bool) -> Row:
+    """Check every configuration that runs the faulty function."""
+    running = [base for base in bases if (fault.module, fault.function) in base.functions]
+    killers: list[tuple[str, str]] = []
+    drifted = False
+    for base in running:
+        found, drift = noticed(fault, base, everything=everything)
+        killers += [(base.key, name) for name in found]
+        drifted = drifted or drift
+    fate = Fate.KILLED if killers else Fate.DRIFTED if drifted else Fate.SURVIVED
+    return Row(fault.name, fate, tuple(killers), tuple(base.key for base in running), explanation(fault))
+
+
+def explanation(fault: Fault) -> str:
+    """Why a fault need not be noticed, as written beside the faults; empty for none."""
+    return EXPLAINED.get(fault.name.partition(":")[0], "")
+
+
+@frozen
+class Matrix:
+    """Every fault with its fate, and every property with what it notices."""
+
+    bases: tuple[Baseline, ...]
+    rows: tuple[Row, ...]
+    unkillable: tuple[tuple[str, str], ...]
+    """Configuration and name of the properties that no fault breaks."""
+    unbroken: tuple[tuple[str, str, str], ...]
+    """Configuration, property, and a fault it names that does not break it."""
+
+    def survivors(self) -> list[Row]:
+        """The faults that nothing noticed and nobody has explained."""
+        return [found for found in self.rows if found.fate is not Fate.KILLED and not found.explained]
+
+
+_shared: tuple[Sequence[Fault], Sequence[Baseline], bool] | None = None
+"""What worker processes inherit: faults hold functions, which do not travel."""
+
+
+def _work(number: int) -> Row:
+    assert _shared is not None
+    faults, bases, everything = _shared
+    return row(faults[number], bases, everything=everything)
+
+
+def rows(
+    faults: Sequence[Fault],
+    bases: Sequence[Baseline],
+    *,
+    everything: bool = True,
+    jobs: int | None = None,
+    tell: Callable[[int, int], None] | None = None,
+) -> Iterator[Row]:
+    """The rows of some faults, in order, computed by `jobs` processes (by default, one for each processor)."""
+    global _shared
+    jobs = min(jobs or os.cpu_count() or 1, max(1, len(faults)))
+    _shared = (faults, bases, everything)
+    try:
+        if jobs == 1:
+            for number in range(len(faults)):
+                yield _work(number)
+                if tell is not None:
+                    tell(number + 1, len(faults))
+            return
+        with get_context("fork").Pool(jobs) as pool:
+            for number, found in enumerate(pool.imap(_work, range(len(faults)), chunksize=2)):
+                yield found
+                if tell is not None:
+                    tell(number + 1, len(faults))
+    finally:
+        _shared = None
+
+
+def matrix(
+    keys: Iterable[str] | None = None,
+    *,
+    automatic: bool = True,
+    jobs: int | None = None,
+    tell: Callable[[int, int], None] | None = None,
+) -> Matrix:
+    """The matrix of some configurations, by default of those a check of everything includes."""
+    bases = tuple(baseline(key) for key in (keys if keys is not None else models.keys()))
+    ran = frozenset().union(*(base.functions for base in bases))
+    named = seeded()
+    faults = [fault for fault in named.values() if (fault.module, fault.function) in ran]
+    if automatic:
+        faults += [fault for fault in mutants() if (fault.module, fault.function) in ran]
+    found = tuple(rows(faults, bases, jobs=jobs, tell=tell))
+    by_fault = {one.fault: set(one.killers) for one in found}
+    killing = set().union(*by_fault.values()) if by_fault else set()
+    unkillable, unbroken = [], []
+    for base in bases:
+        for prop in models.load(base.key).properties:
+            if isinstance(prop, (Sometimes, SometimesOnEdge)) or prop.name in base.violated:
+                continue
+            if (base.key, prop.name) not in killing:
+                unkillable.append((base.key, prop.name))
+            for name in prop.faults:
+                if (base.key, prop.name) not in by_fault.get(name, ()):
+                    unbroken.append((base.key, prop.name, name))
+    return Matrix(bases, found, tuple(unkillable), tuple(unbroken))

@@ -1,0 +1,1 @@
+"""What a plain installation holds, checked from inside one."""
