@@ -4,7 +4,9 @@ Only this module knows every other. It names the real reactor and the real clock
 arguments.
 """
 
+import gc
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -26,8 +28,6 @@ from twisted.python.usage import UsageError
 from agentd import config as configuration
 from agentd._version import VERSION
 from agentd.config import SWEEP_SECS, THREADS, BadValue, Config
-from agentd.files.disk import DiskGuard
-from agentd.files.service import Files
 from agentd.guest.accounts import AccountFiles
 from agentd.guest.environment import ImageEnvironment
 from agentd.guest.handlers import HandlerRunner
@@ -44,8 +44,6 @@ from agentd.process.job import JobLimits, JobTools
 from agentd.process.spawn import ProcessSpawner
 from agentd.process.table import ExecTable
 from agentd.rules.lifecycle import Lifecycle, TerminateMode
-from agentd.rules.members import Caps
-from agentd.tunnel.mount import Tunnels
 
 _log = Logger()
 
@@ -153,13 +151,6 @@ def compose(
         groups=groups,
         handlers=HandlerRunner(tools, config.hooks_dir, config.hook_handler_timeout_secs, world.environ),
         accounts=AccountFiles(Path(config.passwd_file), Path(config.group_file)),
-        files=Files(
-            reactor=world.reactor,
-            run_in_thread=world.run_in_thread,
-            caps=Caps(config.max_tar_members, config.max_tar_bytes),
-            guard=DiskGuard(config.disk_reserve_bytes),
-        ),
-        tunnels=Tunnels(),
         lifecycle=life,
         terminate=terminate,
     )
@@ -227,6 +218,7 @@ class AgentService(service.Service):
             port=getattr(address, "port", None),
             pid=os.getpid(),
         )
+        self._reactor.callWhenRunning(_settled)
 
     def _terminate(self) -> None:
         # The hook's answer is written first, in this turn of the reactor.
@@ -258,13 +250,22 @@ class AgentService(service.Service):
         await self.site.drain(self.config.drain_timeout_secs)
         jobs = [entry.job for entry in self.daemon.execs if entry.job.owns_group]
         await DeferredList([job.kill() for job in jobs])
-        self.daemon.tunnels.stop()
+        for close in self.daemon.at_stop:
+            close()
         await self.site.close()
         if self._uninstall is not None:
             self._uninstall()
         self._oom.close()
         self._pool.stop()
         _log.info("stopped", event="stopped")
+
+
+def _settled() -> None:
+    """Once the reactor runs. A hang-up means nothing to a daemon; what start-up has made lives for good."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def makeService(options: Options) -> AgentService:

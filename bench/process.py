@@ -46,38 +46,41 @@ class Watched:
 class Growth:
     """How much a process grows while a block runs: ``with Growth(watched) as growth: ...``; MiB afterwards.
 
-    A process of somebody else has no peak that we may reset, so there it is sampled.
+    Unknown (None) processes grow by 0. One of another user has no peak that we may reset, so there it is sampled.
     """
 
-    def __init__(self, watched: Watched) -> None:
+    def __init__(self, watched: Watched | None) -> None:
         self._watched = watched
         self._stop = threading.Event()
         self._sampler: threading.Thread | None = None
-        self._most = 0.0
-        self.before = 0.0
+        self._before = self._most = 0.0
         self.peak = 0.0
-        """At the highest, above `before`."""
+        """At the highest, above what it was before."""
         self.kept = 0.0
-        """Still there at the end, above `before`."""
+        """Still there at the end, above what it was before."""
 
     def __enter__(self) -> "Growth":
-        self.before = self._most = self._watched.rss()
+        if self._watched is None:
+            return self
+        self._before = self._most = self._watched.rss()
         try:
             self._watched.reset_peak()
         except OSError:
-            self._sampler = threading.Thread(target=self._sample, daemon=True)
+            self._sampler = threading.Thread(target=self._sample, args=(self._watched,), daemon=True)
             self._sampler.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
+        if self._watched is None:
+            return
         if self._sampler is None:
             self._most = self._watched.peak()
         else:
             self._stop.set()
             self._sampler.join()
-        self.peak = max(0.0, self._most - self.before)
-        self.kept = max(0.0, self._watched.rss() - self.before)
+        self.peak = max(0.0, self._most - self._before)
+        self.kept = max(0.0, self._watched.rss() - self._before)
 
-    def _sample(self) -> None:
+    def _sample(self, watched: Watched) -> None:
         while not self._stop.wait(SAMPLE_SECS):
-            self._most = max(self._most, self._watched.rss())
+            self._most = max(self._most, watched.rss())

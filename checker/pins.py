@@ -14,6 +14,8 @@ COUNTS = ("states", "transitions", "stutters", "depth")
 
 Counts = Mapping[str, int]
 
+UNPINNED = "no counts are pinned"
+
 
 def counts(result: Result) -> dict[str, int]:
     """The counts of a result that are pinned."""
@@ -33,7 +35,7 @@ def drift(result: Result, pinned: Mapping[str, Counts]) -> str | None:
     """What differs from the pinned counts, or None when nothing does."""
     expected = pinned.get(result.model.key)
     if expected is None:
-        return "no counts are pinned"
+        return UNPINNED
     found = counts(result)
     wrong = [
         f"{found[name]:,} {name} instead of {expected[name]:,}"

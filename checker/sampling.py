@@ -8,7 +8,8 @@ to the end (Holzmann, Joshi and Groce, "Swarm verification techniques", 2011).
 
 import os
 import random
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Hashable, Iterator, Mapping
 from multiprocessing import get_context
 
 from attrs import evolve, frozen
@@ -60,7 +61,8 @@ def _depth_first(space: Packed, watch: Watch, shuffle: random.Random | None) -> 
     start = space.initial
     parents = {start: start}
     depths = {start: 0}
-    transitions = stutters = deepest = 0
+    transitions = stutters = deepest = rounds = 0
+    most = watch.limits.states or sys.maxsize
     limit: str | None = None
 
     def successors(state: int) -> Iterator[Successor]:
@@ -101,7 +103,8 @@ def _depth_first(space: Packed, watch: Watch, shuffle: random.Random | None) -> 
             stack.pop()
             if not moved:
                 space.judge_quiet(state)
-        if not len(depths) & 1023:
+        rounds += 1
+        if not rounds & 1023 or len(depths) >= most:
             watch.tell(len(depths), transitions, len(stack), len(stack))
             used_up = watch.exhausted(len(depths))
             if used_up:
@@ -190,6 +193,7 @@ class _Found:
     depth: int
     complete: bool
     calls: int
+    coverage: dict[str, dict[Hashable, int]]
     runs: tuple[tuple[str, tuple[str, ...]], ...]
     """Property, and the events of the run that decided it."""
 
@@ -217,6 +221,7 @@ def _search_of_swarm(number: int) -> _Found:
         result.depth,
         result.complete,
         result.calls,
+        {name: dict(responses) for name, responses in result.coverage.items()},
         runs,
     )
 
@@ -247,7 +252,11 @@ def swarm(model: Model, watch: Watch | None = None, sampling: Sampling = DEFAULT
                 hits[known[name]] = hit = Hit(len(runs), None, len(events))
                 runs[hit] = events
     best = max(found, key=lambda one: (one.complete, one.states))
-    table = Table(model)
+    coverage: dict[str, dict[Hashable, int]] = {event.name: {} for event in model.events}
+    for one in found:
+        for name, responses in one.coverage.items():
+            for response, count in responses.items():
+                coverage[name][response] = max(count, coverage[name].get(response, 0))
     return Result(
         model,
         "swarm",
@@ -260,5 +269,5 @@ def swarm(model: Model, watch: Watch | None = None, sampling: Sampling = DEFAULT
         sum(one.calls for one in found),
         hits,
         lambda hit: replay(model, runs[hit]),
-        table.coverage(),
+        coverage,
     )

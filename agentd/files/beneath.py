@@ -39,6 +39,8 @@ class Beneath:
     def __init__(self, root: int, flags: int = os.O_PATH) -> None:
         self.root = root
         self._flags = flags | os.O_DIRECTORY | os.O_CLOEXEC
+        self._last: Parts = ()
+        self._last_descriptor = -1
         self._kept: OrderedDict[Parts, int] = OrderedDict()
         self.made = 0
         """Directories made on the way so far."""
@@ -50,9 +52,12 @@ class Beneath:
         """
         if not parts:
             return self.root
+        if parts == self._last:
+            return self._last_descriptor
         kept = self._kept.get(parts)
         if kept is not None:
             self._kept.move_to_end(parts)
+            self._last, self._last_descriptor = parts, kept
             return kept
         known = len(parts) - 1
         while known and parts[:known] not in self._kept:
@@ -83,6 +88,7 @@ class Beneath:
             raise Blocked(error, name) from error
 
     def _keep(self, parts: Parts, descriptor: int) -> None:
+        self._last, self._last_descriptor = parts, descriptor
         self._kept[parts] = descriptor
         if len(self._kept) > DIRECTORIES_KEPT:
             os.close(self._kept.popitem(last=False)[1])

@@ -13,7 +13,7 @@ Not transactional: what came before a refused member stays, without its mode.
 import errno
 import os
 import stat
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 
 from attrs import frozen
@@ -46,6 +46,9 @@ _ATTEMPTS = 8
 """How often a name that somebody else keeps changing is tried."""
 _SMALL_BYTES = 64 * 1024
 """Content up to this size is taken from the reader's window, longer content is copied by the kernel."""
+
+_YIELD_EVERY = 16
+"""Small members between two looks at the clock."""
 
 _log = Logger()
 
@@ -101,63 +104,56 @@ class _Extraction:
                 members += 1
                 total += member.size
                 check_caps(members, total, self._caps)
-                verdict = judge(member.name, member.type, member.link)
-                if isinstance(verdict, Refused):
-                    raise _refusal(member, verdict.reason)
-                if verdict.action is not Action.FILE:
-                    self._carry_out(member, verdict)
-                elif member.stored <= _SMALL_BYTES and member.sparse is None:
-                    self._small_file(member, verdict.parts)
-                else:
-                    yield from self._file(member, verdict.parts)
-                if self._beneath.made > self._caps.members:
-                    raise FilesError(Kind.TOO_LARGE, f"more than {self._caps.members} directories to be made")
-                yield
+                yield from self._extract(member)
+                if not members % _YIELD_EVERY:
+                    yield
         except CorruptArchive as error:
             raise FilesError(Kind.BAD_REQUEST, str(error)) from error
         yield from self._apply_modes()
         return Extracted(members, total)
 
-    def _extract(self, member: Member) -> Generator[None, None, None]:
+    def _extract(self, member: Member) -> Iterable[None]:
+        """Carry out one member; a long file is left to the steps that are returned."""
         verdict = judge(member.name, member.type, member.link)
         if isinstance(verdict, Refused):
             raise _refusal(member, verdict.reason)
+        action, parts, _ = verdict
         try:
-            if verdict.action is Action.FILE:
-                yield from self._file(member, verdict.parts)
-            elif verdict.action is Action.DIRECTORY:
-                self._directory(member, verdict.parts)
-            elif verdict.action is Action.SYMLINK:
-                self._link(verdict.parts, lambda name, at: os.symlink(member.link, name, dir_fd=at))
-            elif verdict.action is Action.HARD_LINK:
+            if action is Action.FILE:
+                if member.stored > _SMALL_BYTES or member.sparse is not None:
+                    return self._long_file(member, parts)
+                self._small_file(member, parts)
+            elif action is Action.DIRECTORY:
+                self._later(parts, member.mode, os.fstat(self._beneath.directory(parts, make=True)))
+            elif action is Action.SYMLINK:
+                self._link(parts, lambda name, at: os.symlink(member.link, name, dir_fd=at))
+            elif action is Action.HARD_LINK:
                 self._hard_link(member, verdict)
-        except Blocked as stopped:
-            raise _failure(member, stopped.error, stopped.component) from stopped.error
-        except OSError as error:
-            raise _failure(member, error, verdict.parts[-1]) from error
+        except (Blocked, OSError) as error:
+            raise _failure(member, error, parts[-1]) from error
         if self._beneath.made > self._caps.members:
             raise FilesError(Kind.TOO_LARGE, f"more than {self._caps.members} directories to be made")
+        return ()
 
     # -- files ---------------------------------------------------------------------------------------------
 
     def _small_file(self, member: Member, parts: Parts) -> None:
-        with _Failures(member, parts[-1]):
-            directory = self._beneath.directory(parts[:-1], make=True)
-            file = self._create(directory, parts[-1])
-            try:
-                self._later(parts, member.mode, os.fstat(file))
-                if member.stored:
-                    write_all(file, self._reader.bytes_at(member.data, member.stored))
-                    self._meter.wrote(member.stored)
-            except BaseException:
-                self._remove_half(file, directory, parts[-1])
-                raise
-            finally:
-                os.close(file)
+        directory = self._beneath.directory(parts[:-1], make=True)
+        file = self._create(directory, parts[-1])
+        try:
+            self._later(parts, member.mode, os.fstat(file))
+            if member.stored:
+                write_all(file, self._reader.bytes_at(member.data, member.stored))
+                self._meter.wrote(member.stored)
+        except BaseException:
+            self._remove_half(file, directory, parts[-1])
+            raise
+        finally:
+            os.close(file)
 
-    def _file(self, member: Member, parts: Parts) -> Generator[None, None, None]:
+    def _long_file(self, member: Member, parts: Parts) -> Generator[None, None, None]:
         """A long file, or a sparse one."""
-        with _Failures(member, parts[-1]):
+        try:
             directory = self._beneath.directory(parts[:-1], make=True)
             file = self._create(directory, parts[-1])
             try:
@@ -176,6 +172,8 @@ class _Extraction:
                 raise
             finally:
                 os.close(file)
+        except (Blocked, OSError) as error:
+            raise _failure(member, error, parts[-1]) from error
 
     def _remove_half(self, file: int, directory: int, name: bytes) -> None:
         """Rather no file than half of one."""
@@ -212,27 +210,13 @@ class _Extraction:
 
     # -- directories and links -----------------------------------------------------------------------------
 
-    def _carry_out(self, member: Member, verdict: Placed) -> None:
-        if verdict.action is Action.NOTHING:
-            return
-        with _Failures(member, verdict.parts[-1]):
-            if verdict.action is Action.DIRECTORY:
-                self._directory(member, verdict.parts)
-            elif verdict.action is Action.SYMLINK:
-                self._link(verdict.parts, lambda name, at: os.symlink(member.link, name, dir_fd=at))
-            else:
-                self._hard_link(member, verdict)
-
-    def _directory(self, member: Member, parts: Parts) -> None:
-        self._later(parts, member.mode, os.fstat(self._beneath.directory(parts, make=True)))
-
     def _hard_link(self, member: Member, verdict: Placed) -> None:
         *above, source = verdict.source
         try:
             # Asking for the second directory may close the first.
             origin = os.dup(self._beneath.directory(tuple(above)))
         except Blocked as stopped:
-            raise _failure(member, stopped.error, stopped.component, member.link) from stopped.error
+            raise _failure(member, stopped, source, member.link) from stopped
         try:
             if verdict.parts == verdict.source:
                 os.stat(source, dir_fd=origin, follow_symlinks=False)
@@ -306,27 +290,6 @@ def check_caps(members: int, total: int, caps: Caps) -> None:
         raise FilesError(Kind.TOO_LARGE, refused.reason)
 
 
-class _Failures:
-    """A context in which the system's errors become the verdict about a member, or the failure to carry it out.
-
-    `component` is the name that is made or opened when a call outside `Beneath` fails.
-    """
-
-    __slots__ = ("_component", "_member")
-
-    def __init__(self, member: Member, component: bytes) -> None:
-        self._member = member
-        self._component = component
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, type: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, Blocked):
-            raise _failure(self._member, error.error, error.component) from error.error
-        if isinstance(error, OSError):
-            raise _failure(self._member, error, self._component) from error
-
-
 def _status(directory: int, name: bytes) -> os.stat_result:
     """What is at `name`; a symbolic link is refused (ELOOP), not looked at."""
     file = openat2(directory, name, _LOOK, 0, CONFINED)
@@ -340,9 +303,13 @@ def _refusal(member: Member, reason: str) -> FilesError:
     return FilesError(Kind.BAD_REQUEST, f"refused tar member {shown(member.name)}: {reason}")
 
 
-def _failure(member: Member, error: OSError, component: bytes, target: bytes | None = None) -> FilesError:
-    verdict = blocked(error.errno or 0, component)
+def _failure(
+    member: Member, error: Blocked | OSError, component: bytes, target: bytes | None = None
+) -> FilesError:
+    """The refusal of a member, or the failure to carry it out, that an error met at `component` stands for."""
+    cause = error.error if isinstance(error, Blocked) else error
+    verdict = blocked(cause.errno or 0, error.component if isinstance(error, Blocked) else component)
+    if verdict is None:
+        return write_failure("extract", member.name, cause)
     prefix = "" if target is None else f"{shown(target)}: "
-    if verdict is not None:
-        return _refusal(member, prefix + verdict.reason)
-    return write_failure("extract", member.name, error)
+    return _refusal(member, prefix + verdict.reason)

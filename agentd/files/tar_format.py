@@ -15,8 +15,6 @@ from collections.abc import Iterable, Iterator
 from struct import Struct
 from zlib import adler32
 
-from attrs import define
-
 from agentd.rules.members import MemberType
 
 BLOCK = 512
@@ -43,16 +41,8 @@ class Malformed(ValueError):
     """A block that is no header, or a field that means nothing; the text says what."""
 
 
-@define(eq=False)
-class Header:
-    """One header block. `flag` is its type byte; `size` is the length of what follows it in the archive."""
-
-    name: bytes
-    flag: bytes
-    mode: int
-    size: int
-    link: bytes
-    block: bytes
+Header = tuple[bytes, bytes, int, int, bytes]
+"""What every header says: name, type byte, permission bits, length of what follows it, link target."""
 
 
 def padded(size: int) -> int:
@@ -74,10 +64,11 @@ def decode(block: bytes) -> Header:
     total = expected - _CHECKSUM_BLANK + sum(checksum)
     if (total - _sum(block)) % _ADLER_BASE and expected != _signed_sum(block):
         raise Malformed("not a tar header: its checksum does not fit")
-    name = _text(name)
-    if magic == b"ustar\0" and prefix[0]:
+    name = name.partition(b"\0")[0]
+    if prefix[0] and magic == b"ustar\0":
         name = _text(prefix) + b"/" + name
-    return Header(name, flag, number(mode) & 0o7777, number(size), _text(link), block)
+    link = _text(link) if link[0] else b""
+    return name, flag, number(mode) & 0o7777, number(size), link
 
 
 def _sum(data: bytes) -> int:

@@ -12,7 +12,7 @@ files with their holes.
 import errno
 import os
 import stat
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -23,10 +23,12 @@ from agentd.files.errors import FilesError, Kind, failure
 from agentd.files.tar_format import END, encode, encode_sparse_map, padded
 from agentd.rules.members import Caps, Parts, over, shown
 
-_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _LIST = os.O_RDONLY
 _SMALL_BYTES = 64 * 1024
 """Files up to this size are read at once, and never stored as sparse."""
+_YIELD_EVERY = 16
+"""Entries between two looks at the clock."""
 _MAX_PACKED_EXTENTS = 16 * 1024
 """Pieces of a sparse file above which its holes are written out."""
 _ZEROS = bytes(1024 * 1024)
@@ -69,7 +71,7 @@ class Tree:
     """A measured tree: what `pack` will put into the archive, so that what is gone by then is noticed."""
 
     members: int = 0
-    bytes: int = 0
+    total: int = 0
     listings: dict[bytes, bytes] = field(factory=dict)
     """By path below the root: the names in a directory, sorted, each behind its kind, joined by slashes. A few
     bytes an entry, where objects would be a hundred."""
@@ -99,14 +101,15 @@ def measure(root: bytes, caps: Caps) -> Generator[None, None, Tree]:
                     if entry.is_file(follow_symlinks=False):
                         kind = _FILE
                         with suppress(FileNotFoundError):
-                            tree.bytes += entry.stat(follow_symlinks=False).st_size
+                            tree.total += entry.stat(follow_symlinks=False).st_size
                     elif entry.is_dir(follow_symlinks=False):
                         kind = _DIRECTORY
                         pending.append((*parts, os.fsencode(entry.name)))
                     names.append(os.fsencode(entry.name) + kind)
                     tree.members += 1
-                    _check_caps(tree.members, tree.bytes, caps)
-                    yield
+                    _check_caps(tree.members, tree.total, caps)
+                    if not tree.members % _YIELD_EVERY:
+                        yield
             names.sort()
             tree.listings[b"/".join(parts)] = b"/".join(names)
     except OSError as error:
@@ -156,7 +159,7 @@ class _Packing:
 
     def run(self) -> Generator[None, None, None]:
         """Every entry, a directory before what is in it."""
-        self._header(b"./", b"5", os.fstat(self._beneath.root), 0)
+        self._output.write(self._header(b"./", b"5", os.fstat(self._beneath.root), 0))
         levels = [self._level((), b"./")]
         while levels:
             level = levels[-1]
@@ -173,13 +176,14 @@ class _Packing:
                         yield from self._file(directory, name, path)
                     else:
                         self._other(directory, name, path)
+                    if not self._members % _YIELD_EVERY:
+                        yield
                 except OSError as error:
                     self._gone(error, path)
                 else:
                     if kind == _DIRECTORY:
                         levels.append(self._level((*level.parts, name), path + b"/"))
                         break
-                yield
             else:
                 levels.pop()
         self._output.write(END)
@@ -193,19 +197,9 @@ class _Packing:
             raise failure("pack", self._root + path[1:], error) from error
         self._vanished += entries
 
-    def _header(self, path: bytes, flag: bytes, status: os.stat_result, size: int, **more: Any) -> None:
-        self._output.write(
-            encode(
-                path,
-                flag,
-                stat.S_IMODE(status.st_mode),
-                status.st_uid,
-                status.st_gid,
-                size,
-                int(status.st_mtime // 1),
-                **more,
-            )
-        )
+    def _header(self, path: bytes, flag: bytes, status: os.stat_result, size: int, **more: Any) -> bytes:
+        mode, uid, gid = stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid
+        return encode(path, flag, mode, uid, gid, size, int(status.st_mtime // 1), **more)
 
     def _count(self, size: int) -> None:
         self._members += 1
@@ -224,15 +218,17 @@ class _Packing:
             raise OSError(errno.ESTALE, "")
         self._count(0)
         if kind == stat.S_IFDIR:
-            self._header(path + b"/", b"5", status, 0)
+            self._output.write(self._header(path + b"/", b"5", status, 0))
         elif kind == stat.S_IFLNK:
-            self._header(path, b"2", status, 0, link=os.readlink(name, dir_fd=directory))
+            self._output.write(self._header(path, b"2", status, 0, link=os.readlink(name, dir_fd=directory)))
         else:
             device = (os.major(status.st_rdev), os.minor(status.st_rdev))
-            self._header(path, _SPECIAL[kind], status, 0, device=device)
+            self._output.write(self._header(path, _SPECIAL[kind], status, 0, device=device))
 
-    def _file(self, directory: int, name: bytes, path: bytes) -> Generator[None, None, None]:
-        file = os.open(name, _READ | os.O_NOFOLLOW, dir_fd=directory)
+    def _file(self, directory: int, name: bytes, path: bytes) -> Iterable[None]:
+        """Pack one file; a long one is left to the steps that are returned."""
+        file = os.open(name, _READ, dir_fd=directory)
+        steps: Iterable[None] = ()
         try:
             status = os.fstat(file)
             if not stat.S_ISREG(status.st_mode):
@@ -240,20 +236,30 @@ class _Packing:
             size = status.st_size
             if size <= _SMALL_BYTES:
                 data = _read(file, size)
-                self._count(len(data))
-                self._header(path, b"0", status, len(data))
-                self._output.write(data.ljust(padded(len(data)), b"\0"))
-                return
-            self._count(size)
+                size = len(data)
+                self._count(size)
+                self._output.write(self._header(path, b"0", status, size) + data.ljust(padded(size), b"\0"))
+            else:
+                self._count(size)
+                steps = self._long_file(file, path, status)
+        finally:
+            if steps == ():
+                os.close(file)
+        return steps
+
+    def _long_file(self, file: int, path: bytes, status: os.stat_result) -> Generator[None, None, None]:
+        """A long file, with its holes if it has any. Closes it."""
+        try:
+            size = status.st_size
             holes = _extents(file, size) if status.st_blocks * 512 < size else None
             if holes is None:
                 pieces = [(0, size)]
-                self._header(path, b"0", status, size)
+                self._output.write(self._header(path, b"0", status, size))
             else:
                 pieces = holes
                 tail, extension = encode_sparse_map(pieces, size)
-                self._header(path, b"S", status, sum(length for _, length in pieces), tail=tail)
-                self._output.write(extension)
+                stored = sum(length for _, length in pieces)
+                self._output.write(self._header(path, b"S", status, stored, tail=tail) + extension)
             yield from self._pieces(file, pieces)
         finally:
             os.close(file)

@@ -107,14 +107,18 @@ class TarReader:
                 raise CorruptArchive(at, "the archive is cut short inside a header")
             try:
                 header = decode(block)
-                if found is None and header.flag in _SIMPLE and not self._global:
-                    member = self._simple(at, header)
-                elif header.flag in _EXTENSIONS:
+                name, flag, mode, size, link = header
+                if found is None and flag in _SIMPLE and not self._global:
+                    type = member_type(flag, name)
+                    if type is not MemberType.FILE:
+                        size = 0
+                    member = Member(at, name, type, mode, link, size, size, at + BLOCK)
+                elif flag in _EXTENSIONS:
                     found = found or _Overrides()
-                    at = self._extension(at, header, found)
+                    at = self._extension(at, flag, size, found)
                     continue
                 else:
-                    member = self._member(start, at, header, found or _Overrides())
+                    member = self._member(start, at, block, header, found or _Overrides())
                 if self.complete and member.data + member.stored > self.size:
                     raise CorruptArchive(at, "the archive is cut short inside a member's content")
                 self._position = member.data + padded(member.stored)
@@ -135,51 +139,52 @@ class TarReader:
             begin = 0
         return self._window[begin : begin + count]
 
-    def _extension(self, at: int, header: Header, found: _Overrides) -> int:
+    def _extension(self, at: int, flag: bytes, size: int, found: _Overrides) -> int:
         """Apply the extension header at `at`; returns where the next header is."""
-        if header.size > MAX_EXTENSION_BYTES:
+        if size > MAX_EXTENSION_BYTES:
             raise Malformed(f"an extension header longer than {MAX_EXTENSION_BYTES} bytes")
-        content = self.bytes_at(at + BLOCK, header.size)
-        if len(content) < header.size:
+        content = self.bytes_at(at + BLOCK, size)
+        if len(content) < size:
             raise Malformed("the archive is cut short inside an extension header")
-        if header.flag == b"L":
+        if flag == b"L":
             found.name = content.partition(b"\0")[0]
-        elif header.flag == b"K":
+        elif flag == b"K":
             found.link = content.partition(b"\0")[0]
-        elif header.flag == b"g":
+        elif flag == b"g":
             self._global.update(records(content))
         else:
             found.pax = list(records(content))
-        return at + BLOCK + padded(header.size)
+        return at + BLOCK + padded(size)
 
-    def _simple(self, at: int, header: Header) -> Member:
-        """A member that its header alone describes."""
-        type = member_type(header.flag, header.name)
-        size = header.size if type is MemberType.FILE else 0
-        return Member(at, header.name, type, header.mode, header.link, size, size, at + BLOCK)
-
-    def _member(self, start: int, at: int, header: Header, found: _Overrides) -> Member:
+    def _member(self, start: int, at: int, block: bytes, header: Header, found: _Overrides) -> Member:
+        """A member that extension headers say more about, or of a rarer type."""
+        name, flag, mode, size, link = header
         data = at + BLOCK
-        name = header.name if found.name is None else found.name
-        link = header.link if found.link is None else found.link
+        name = name if found.name is None else found.name
+        link = link if found.link is None else found.link
         values = {**self._global, **dict(found.pax or ())}
         name = values.get(b"GNU.sparse.name") or values.get(b"path") or name
         link = values.get(b"linkpath") or link
-        size = decimal(values[b"size"]) if values.get(b"size") else header.size
-        type = member_type(header.flag, name)
+        size = decimal(values[b"size"]) if values.get(b"size") else size
+        type = member_type(flag, name)
         stored = size if type is MemberType.FILE else 0
-        member = Member(start, name, type, header.mode, link, stored, stored, data)
+        member = Member(start, name, type, mode, link, stored, stored, data)
         if type is MemberType.FILE:
-            self._sparse(member, header, values, found.pax or [])
+            self._sparse(member, flag, block, values, found.pax or [])
         return member
 
     def _sparse(
-        self, member: Member, header: Header, values: dict[bytes, bytes], pax: list[tuple[bytes, bytes]]
+        self,
+        member: Member,
+        flag: bytes,
+        block: bytes,
+        values: dict[bytes, bytes],
+        pax: list[tuple[bytes, bytes]],
     ) -> None:
         """Give a sparse member its map, whichever of the four notations it is written in."""
         whole = values.get(b"GNU.sparse.realsize") or values.get(b"GNU.sparse.size")
-        if header.flag == b"S":
-            sparse = self._old_gnu_map(member, header)
+        if flag == b"S":
+            sparse = self._old_gnu_map(member, block)
         elif values.get(b"GNU.sparse.major") == b"1" and whole:
             sparse = self._map_in_content(member, decimal(whole))
         elif b"GNU.sparse.map" in values and whole:
@@ -194,9 +199,8 @@ class TarReader:
         member.sparse = sparse
         member.size = sparse.size
 
-    def _old_gnu_map(self, member: Member, header: Header) -> SparseMap:
+    def _old_gnu_map(self, member: Member, block: bytes) -> SparseMap:
         """`S`: four pieces in the header, more in extension blocks behind it."""
-        block = header.block
         sparse = SparseMap(number(block[483:495]))
         for piece in sparse_pairs(block, 386, 4):
             sparse.add(*piece)

@@ -1,11 +1,11 @@
 """What the handlers of protocol v1 work on: one object per daemon, put together in `agentd.tap`."""
 
+from collections.abc import Callable
 from typing import Any
 
 from attrs import define, field
 
 from agentd.config import Config
-from agentd.files.service import Files
 from agentd.guest.accounts import AccountFiles
 from agentd.guest.handlers import HandlerRunner
 from agentd.guest.state import Guest
@@ -13,7 +13,6 @@ from agentd.process.groups import Groups
 from agentd.process.job import JobLimits, JobTools
 from agentd.process.table import ExecTable
 from agentd.rules.lifecycle import Lifecycle
-from agentd.tunnel.mount import Tunnels
 
 
 @define(eq=False)
@@ -29,12 +28,12 @@ class Daemon:
     groups: Groups
     handlers: HandlerRunner
     accounts: AccountFiles
-    files: Files
-    tunnels: Tunnels
     lifecycle: Any = field(repr=False)
     """A callable giving the `Lifecycle` now."""
     terminate: Any = field(repr=False)
     """Called once the terminate hook has been answered."""
+    at_stop: list[Callable[[], None]] = field(factory=list, repr=False)
+    """Called when the daemon stops, once nothing is in flight."""
 
     def life(self) -> Lifecycle:
         """The daemon's stage."""

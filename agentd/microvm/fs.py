@@ -11,14 +11,17 @@ from typing import Any, Final, NoReturn
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from agentd.files.disk import DiskGuard
 from agentd.files.errors import FilesError, Kind, RangeUnsatisfiable
 from agentd.files.pump import Flow
 from agentd.files.send import ConsumerVanished, FileRead
+from agentd.files.service import Files
 from agentd.http.messages import HANDED_OVER, OCTETS, TAR, Answer, Headers, Refused, Response, as_text
 from agentd.http.query import Malformed, parse_query
 from agentd.http.request import AgentRequest
 from agentd.microvm.context import Daemon
 from agentd.rules.lines import InvalidWindow, line_window
+from agentd.rules.members import Caps
 from agentd.rules.writes import InvalidDigest, InvalidMode, format_digest, parse_digest, parse_mode
 
 WRITE_HEADER: Final = b"agentd-write"
@@ -114,8 +117,14 @@ class FileRoutes:
     """The handlers."""
 
     def __init__(self, daemon: Daemon) -> None:
-        self._files = daemon.files
-        self._limit = daemon.config.max_body_bytes
+        config = daemon.config
+        self._files = Files(
+            reactor=daemon.clock,
+            run_in_thread=daemon.tools.run_in_thread,
+            caps=Caps(config.max_tar_members, config.max_tar_bytes),
+            guard=DiskGuard(config.disk_reserve_bytes),
+        )
+        self._limit = config.max_body_bytes
 
     async def read(self, request: AgentRequest) -> Answer:
         """``GET /v1/fs/file``. A bound is judged before the file is looked at (contract e.2)."""
@@ -131,7 +140,11 @@ class FileRoutes:
         headers: Headers = ((b"Accept-Ranges", b"bytes"),)
         if found.range is None:
             return await self._send(request, found, 200, OCTETS, headers)
-        part = b"bytes %d-%d/%d" % (found.range.first, found.range.first + found.range.length - 1, found.size or 0)
+        part = b"bytes %d-%d/%d" % (
+            found.range.first,
+            found.range.first + found.range.length - 1,
+            found.size or 0,
+        )
         return await self._send(request, found, 206, OCTETS, (*headers, (b"Content-Range", part)))
 
     async def write(self, request: AgentRequest) -> Answer:

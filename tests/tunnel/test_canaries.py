@@ -13,6 +13,7 @@ def test_autobahn_has_what_is_overridden_and_called() -> None:
     for name, parameters in {
         "consumeData": ["self"],
         "processData": ["self"],
+        "sendData": ["self", "data", "sync", "chopsize"],
         "sendCloseFrame": ["self", "code", "reasonUtf8", "isReply"],
         "onCloseFrame": ["self", "code", "reasonRaw"],
         "_fail_connection": ["self", "code", "reason"],

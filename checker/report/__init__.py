@@ -1,0 +1,1 @@
+"""What a run of the checker says, for people and for machines."""
