@@ -16,7 +16,7 @@ def main(arguments: list[str]) -> int:
     from twisted.logger import globalLogBeginner
     from twisted.python.usage import UsageError
 
-    from agentd.tap import Options, makeService
+    from agentd.tap import Options, line_observer, makeService
 
     options = Options()
     try:
@@ -24,7 +24,7 @@ def main(arguments: list[str]) -> int:
     except UsageError as reason:
         print(f"agentd: {reason}", file=sys.stderr)
         return 2
-    globalLogBeginner.beginLoggingTo([options.observer()], redirectStandardIO=False)
+    globalLogBeginner.beginLoggingTo([line_observer(options.config)], redirectStandardIO=False)
     from twisted.internet import reactor as chosen
 
     reactor: Any = chosen

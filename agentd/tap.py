@@ -74,6 +74,21 @@ class Options(UsageOptions):
     warnings: list[str]
     token: bytes | None
 
+    def parseOptions(self, options: Any = None) -> None:
+        """Parse; under ``twistd``, which would print the whole help first, a mistake is one line too."""
+        try:
+            super().parseOptions(options)
+        except UsageError as reason:
+            if self.parent is None:
+                raise
+            print(f"agentd: {reason}", file=sys.stderr)
+            sys.exit(2)
+
+    def opt_version(self) -> None:
+        """Display the version and exit."""
+        print(f"agentd {VERSION}")
+        sys.exit(0)
+
     def postOptions(self) -> None:
         """Check everything, and take over logging where ``twistd`` was told nothing else."""
         given = {name: self[configuration.option_name(name)] for name, _, _ in configuration.knobs()}
@@ -83,16 +98,20 @@ class Options(UsageOptions):
             raise UsageError(str(reason)) from None
         self.token = _read_token(self.config.token_file)
         parent = self.parent
-        if (
-            parent is not None
-            and parent.get("nodaemon")
-            and not (parent.get("logger") or parent.get("logfile"))
-        ):
-            parent["logger"] = self.observer
+        if parent is not None and parent.get("nodaemon") and not (parent["logger"] or parent["logfile"]):
+            # twistd takes a name, and calls what it names without arguments.
+            global _chosen
+            _chosen = self.config
+            parent["logger"] = "agentd.tap.line_observer"
 
-    def observer(self) -> Any:
-        """The log observer that the configuration asks for."""
-        return LineObserver(sys.stdout.fileno(), self.config.log_level, self.config.log_format)
+
+_chosen: Config | None = None
+
+
+def line_observer(config: Config | None = None) -> Any:
+    """The log observer that `config`, or the configuration ``twistd`` was given, asks for."""
+    config = config or _chosen or Config()
+    return LineObserver(sys.stdout.fileno(), config.log_level, config.log_format)
 
 
 def _read_token(path: str | None) -> bytes | None:

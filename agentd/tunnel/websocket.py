@@ -145,6 +145,7 @@ class PeerSocket(WebSocketServerProtocol):
     def onOpen(self) -> None:
         """The opening handshake is answered."""
         self.transport.registerProducer(Valve(self._fell_behind, self._caught_up), True)
+        self.transport.bufferSize = 65536
         self.transport.setTcpKeepAlive(True)
         handle = self.transport.getHandle()
         handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEP_ALIVE_SECS)
