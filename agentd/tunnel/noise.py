@@ -15,10 +15,10 @@ is, the client's public key is pinned by the launch, the prologue is empty (cont
 
 Only this one protocol is written here, on the primitives of `cryptography` (X25519, ChaCha20-Poly1305) and
 `hashlib` (BLAKE2s). `cryptography` is no dependency of ours by name: autobahn requires it, so it is in every
-guest. The Noise libraries for Python were tried first against the published vectors: of those that run on that
-`cryptography`, noiseprotocol agrees with them but has not been released since 2020, and noiseframework uses
-keyed BLAKE2s where Noise says HMAC and agrees with nothing else. The tests check this module against
-the vectors and against noiseprotocol in both roles.
+guest. Two Noise libraries were tried on that version of it first: noiseprotocol 0.3.1 agrees with the published
+vectors but has not been released since 2020, and noiseframework 1.3.0 uses keyed BLAKE2s where Noise says
+HMAC-BLAKE2s, so that its first message does not open at a peer that follows the specification. The tests check this
+module against the vectors, and against noiseprotocol in both roles.
 
 Importing this imports `cryptography` (50 ms), so it comes with the first tunnel or with
 `agentd.tunnel.mount.warm`, never at start.

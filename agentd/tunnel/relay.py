@@ -94,7 +94,7 @@ class Relay(PeerSocket):
 
     def _reply(self) -> None:
         assert self._handshake is not None
-        self._cancel_deadline()
+        self.expect_nothing()
         self.sendMessage(self._handshake.write(rules.flags(True)), True)
         self._session = self._handshake.split()
         self._handshake = None
@@ -160,7 +160,7 @@ class Relay(PeerSocket):
         except NoiseError:
             self._carry_out(rules.unbuildable(self._tunnel))
             return
-        self._await(self._limits.handshake_timeout, self._handshake_late)
+        self.expect(self._limits.handshake_timeout, self._handshake_late)
 
     def _handshake_late(self) -> None:
         self._refuse(f"none came within {self._limits.handshake_timeout:g} s")

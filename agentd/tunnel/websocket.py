@@ -4,6 +4,8 @@ autobahn does the framing (RFC 6455). What it leaves open is settled here:
 
 * *Stopping.* `hold` stops the reads, and the parsing of what one read has brought already (64 KiB at most), so
   that no frame, a close frame least of all, gets ahead of one that waits. `release` goes on.
+* *Turns.* One read can bring ten thousand frames, and parsing them takes time that other connections want: after
+  `STEPS_PER_TURN` steps they have their turn.
 * *A peer that is behind.* Its transport tells `fell_behind` when more than 64 KiB are unsent, and `caught_up`.
   Pings in between are answered once, with the last (5.5.3): answering each would let a peer that never reads
   fill memory.
@@ -32,6 +34,8 @@ from agentd.tunnel.valve import Valve
 
 KEEP_ALIVE_SECS: Final = 60
 """Silence after which the kernel asks whether the peer is still there; it gives up after a minute more."""
+STEPS_PER_TURN: Final = 256
+"""Parser steps in one turn of the reactor; a frame takes two or a few, and a step some microseconds."""
 PROTOCOL_ERROR: Final = 1002
 VIOLATIONS: Final[Mapping[int, str]] = {
     PROTOCOL_ERROR: "the bytes received are not WebSocket frames",
@@ -58,6 +62,7 @@ class PeerSocket(WebSocketServerProtocol):
         self._linger = linger
         self._reactor = reactor
         self._deadline: DelayedCall | None = None
+        self._turn: DelayedCall | None = None
         self._held = False
         self._parsing = False
         self._deaf = False
@@ -86,6 +91,10 @@ class PeerSocket(WebSocketServerProtocol):
         """Go on; what waits is parsed at once."""
         if self._held:
             self._held = False
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if not self._held and self._turn is None:
             self.transport.resumeProducing()
             self.consumeData()
 
@@ -96,24 +105,27 @@ class PeerSocket(WebSocketServerProtocol):
         if self._peer_closed:
             self.hang_up()
         else:
-            self._await(self._linger if self._deaf else self._close_timeout, self.hang_up)
+            self.expect(self._linger if self._deaf else self._close_timeout, self.hang_up)
 
     def hang_up(self) -> None:
         """Close the connection behind what is still to be written, but do not wait for ever."""
         self._deaf = True
         self.transport.unregisterProducer()
         self.transport.loseConnection()
-        self._await(self._close_timeout, self.transport.abortConnection)
+        self.expect(self._close_timeout, self.transport.abortConnection)
 
-    def _await(self, seconds: float, act: Callable[[], None]) -> None:
+    def expect(self, seconds: float, act: Callable[[], None]) -> None:
+        """Call `act` after `seconds`, unless something else is expected, nothing any more, or the end comes."""
+
         def late() -> None:
             self._deadline = None
             act()
 
-        self._cancel_deadline()
+        self.expect_nothing()
         self._deadline = self._reactor.callLater(seconds, late)
 
-    def _cancel_deadline(self) -> None:
+    def expect_nothing(self) -> None:
+        """What was expected has come."""
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -145,7 +157,6 @@ class PeerSocket(WebSocketServerProtocol):
     def onOpen(self) -> None:
         """The opening handshake is answered."""
         self.transport.registerProducer(Valve(self._fell_behind, self._caught_up), True)
-        self.transport.bufferSize = 65536
         self.transport.setTcpKeepAlive(True)
         handle = self.transport.getHandle()
         handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEP_ALIVE_SECS)
@@ -162,16 +173,24 @@ class PeerSocket(WebSocketServerProtocol):
         if self.state not in (self.STATE_OPEN, self.STATE_CLOSING):
             super().consumeData()
             return
-        if self._parsing:
+        if self._parsing or self._turn is not None:
             return
         self._parsing = True
+        steps = STEPS_PER_TURN
         try:
-            while not self._held and not self._deaf and self.processData():
-                pass
+            while steps and not self._held and not self._deaf and self.processData():
+                steps -= 1
         finally:
             self._parsing = False
         if self._deaf:
             self.data = b""
+        elif not steps:
+            self.transport.pauseProducing()
+            self._turn = self._reactor.callLater(0, self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._turn = None
+        self._go_on()
 
     def sendData(self, data: bytes, sync: bool = False, chopsize: int | None = None) -> None:
         """Write a frame. autobahn's own spends a fifth of a bulk transfer on a log line nobody asked for."""
@@ -203,7 +222,10 @@ class PeerSocket(WebSocketServerProtocol):
 
     def onClose(self, wasClean: bool, code: int | None, reason: str | None) -> None:
         """The connection is over."""
-        self._cancel_deadline()
+        self.expect_nothing()
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
         self.lost()
 
     def _fell_behind(self) -> None:

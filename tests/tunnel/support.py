@@ -44,6 +44,25 @@ async def until(condition: Callable[[], Any], what: str) -> Any:
     return value
 
 
+async def settled(value: Callable[[], Any]) -> None:
+    """Wait until `value` has been the same for many looks: the kernel's buffers are full.
+
+    They take a little more when a window probe is answered, a quarter of a second after the last byte.
+    """
+    looks: list[Any] = []
+
+    def same() -> bool:
+        looks.append(value())
+        return len(looks) > 250 and len(set(looks[-250:])) == 1
+
+    await until(same, "a value that stays")
+
+
+def unsent(transport: Any) -> int:
+    """Bytes in a transport's user-space buffer."""
+    return int(len(transport.dataBuffer) - transport.offset + transport._tempDataLen)
+
+
 class Door(Resource):
     """The part of a face that a tunnel needs: it parses the query and hands over."""
 

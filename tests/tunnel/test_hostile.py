@@ -6,8 +6,10 @@ from collections.abc import Callable
 import pytest
 import pytest_twisted
 
+from agentd.rules.tunnel import Stage
 from agentd.tunnel.limits import TunnelLimits
-from tests.tunnel.support import World, frame, until
+from agentd.tunnel.websocket import STEPS_PER_TURN
+from tests.tunnel.support import World, frame, the_reactor, until
 
 VIOLATIONS = {
     "unmasked": frame(b"x", masked=False),
@@ -139,6 +141,69 @@ async def test_one_byte_at_a_time(world: World) -> None:
     await until(lambda: connection.end == "eof", "the guest's end")
     assert connection.received == b"slow"
     assert await raw.close_code() == 1000
+
+
+@pytest_twisted.ensureDeferred
+async def test_ten_thousand_frames_in_one_read_leave_others_their_turn(world: World) -> None:
+    await world.raw(world.guest().port)
+    connection = await world.guests[0].connection()
+    relay = world.door.relay
+    await until(lambda: relay.stage is Stage.RELAYING, "a relay")
+    turns: list[int] = []
+
+    def other_work() -> None:
+        turns.append(len(relay.data))
+        if relay.data:
+            the_reactor().callLater(0, other_work)
+
+    relay.dataReceived(frame(b"x") * 10_000)
+    other_work()
+    await until(lambda: len(connection.received) == 10_000 and not relay.data, "all bytes")
+    frames_a_turn = STEPS_PER_TURN / 2
+    assert len(turns) >= 10_000 / frames_a_turn
+    assert turns == sorted(turns, reverse=True)
+
+
+@pytest.mark.parametrize("ending", ["close frame", "hang-up", "violation"])
+@pytest_twisted.ensureDeferred
+async def test_an_end_behind_many_frames_waits_for_its_turn(world: World, ending: str) -> None:
+    raw = await world.raw(world.guest().port)
+    raw.write(frame(b"x") * 5_000)
+    if ending == "hang-up":
+        raw.transport.loseConnection()
+    else:
+        raw.write(frame(b"\x03\xe8", 8) if ending == "close frame" else VIOLATIONS["unmasked"])
+        assert await raw.close_code() == (1000 if ending == "close frame" else 1002)
+    connection = await world.guests[0].connection()
+    await until(lambda: connection.end == "eof", "the guest's end")
+    assert connection.received == b"x" * 5_000
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_connection_lost_between_turns(worlds: Callable[..., World]) -> None:
+    world = worlds(limits=TunnelLimits(linger=0.1))
+    raw = await world.raw(world.guest().port)
+    connection = await world.guests[0].connection()
+    relay = world.door.relay
+    await until(lambda: relay.stage is Stage.RELAYING, "a relay")
+    relay.dataReceived(frame(b"x") * 10_000)
+    assert relay.data
+    relay.transport.abortConnection()
+    await until(lambda: raw.lost and connection.end == "eof", "both ends")
+    assert relay._turn is None
+    await until(lambda: not len(world.door.tunnels), "the end of the tunnel")
+
+
+@pytest_twisted.ensureDeferred
+async def test_stopped_between_turns(world: World) -> None:
+    raw = await world.raw(world.guest().port)
+    await world.guests[0].connection()
+    relay = world.door.relay
+    await until(lambda: relay.stage is Stage.RELAYING, "a relay")
+    relay.dataReceived(frame(b"x") * 10_000 + frame(b"\x03\xe8", 8))
+    relay.stop()
+    assert await raw.close_code() == 1001
+    await until(lambda: raw.lost == "ConnectionDone", "the end of the connection")
 
 
 @pytest_twisted.ensureDeferred

