@@ -60,6 +60,10 @@ class Decoder:
         """Decode `data`, handing on at most `PIECE_BYTES` at a time. Raises `BadCoding`, or what `write` raises."""
         while data or self._stream is not None:
             if self._stream is None:
+                # Zeros behind a stream are the padding of tapes and block devices.
+                data = data.lstrip(b"\0") if self._seen else data
+                if not data:
+                    return
                 self._stream, self._seen = self._start(), True
             try:
                 piece = self._stream.decompress(data, PIECE_BYTES)
@@ -67,8 +71,7 @@ class Decoder:
                 raise BadCoding(str(error)) from error
             data = self._pending(self._stream)
             if self._stream.eof:
-                # Zeros behind a stream are the padding of tapes and block devices.
-                data = self._stream.unused_data.lstrip(b"\0")
+                data = self._stream.unused_data
                 self._stream = None
             if piece:
                 write(piece)

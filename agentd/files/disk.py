@@ -17,7 +17,7 @@ from agentd.linux.statvfs import available_bytes
 from agentd.rules.members import shown
 from agentd.rules.writes import DISK_CHECK_BYTES, disk_refuses
 
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @frozen
@@ -39,6 +39,8 @@ class DiskGuard:
             available = self.available(path)
         except OSError:
             return
+        if available == 0 and _has_no_blocks(path):
+            return
         if available < needed or disk_refuses(available - needed, self.reserve):
             extra = f" and {needed} needed" if needed else ""
             raise FilesError(
@@ -50,6 +52,14 @@ class DiskGuard:
     def meter(self, path: bytes) -> "Meter":
         """A meter for one write at `path`."""
         return Meter(self, path)
+
+
+def _has_no_blocks(path: bytes) -> bool:
+    """Whether `path` is on a file system that stores nothing, such as procfs, and so cannot get full."""
+    try:
+        return os.statvfs(path).f_blocks == 0
+    except OSError:
+        return False
 
 
 class Meter:
@@ -70,7 +80,7 @@ class Meter:
 
 def write_failure(verb: str, path: bytes, error: OSError) -> FilesError:
     """As `failure`, but a full disk or an exhausted quota is `NO_SPACE` whatever the reserve."""
-    return failure(verb, path, error, Kind.NO_SPACE if error.errno in _FULL else Kind.FAILED)
+    return failure(verb, path, error, Kind.NO_SPACE if error.errno in DISK_FULL else Kind.FAILED)
 
 
 def _default_directory() -> bytes:
@@ -85,16 +95,23 @@ class Spool:
 
     def open(self) -> int:
         """A descriptor, read and write, of a new file without a name. Raises `FilesError`."""
-        flags = os.O_RDWR | os.O_CLOEXEC
         try:
-            os.makedirs(self.directory, 0o700, exist_ok=True)
             try:
-                return os.open(self.directory, flags | os.O_TMPFILE, 0o600)
-            except OSError as error:
-                if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT):
-                    raise
-            fd, name = tempfile.mkstemp(prefix=b".agentd-", dir=self.directory)
-            os.unlink(name)
-            return fd
+                return self._open()
+            except FileNotFoundError:
+                os.makedirs(self.directory, exist_ok=True)
+                # It was the temporary directory of everybody, so that is what it has to be again.
+                os.chmod(self.directory, 0o1777)
+                return self._open()
         except OSError as error:
             raise write_failure("spool in", self.directory, error) from error
+
+    def _open(self) -> int:
+        try:
+            return os.open(self.directory, os.O_RDWR | os.O_CLOEXEC | os.O_TMPFILE, 0o600)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR):
+                raise
+        fd, name = tempfile.mkstemp(prefix=b".agentd-", dir=self.directory)
+        os.unlink(name)
+        return fd

@@ -162,7 +162,7 @@ def _select(content: Content, size: int, range_field: str | None) -> None:
     if content.range is not None:
         os.lseek(content.fd, content.range.first, os.SEEK_SET)
         content._remaining = content.range.length
-    elif size > CHUNK_BYTES:
+    elif size >= CHUNK_BYTES:
         content._remaining = size
 
 

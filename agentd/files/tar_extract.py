@@ -96,6 +96,9 @@ class _Extraction:
         self._meter = guard.meter(root)
         self._modes: dict[bytes, tuple[int, int, int]] = {}
         """By path: the mode still to be applied, and the device and inode it is meant for."""
+        self._fresh_in: Parts | None = None
+        self._fresh_mode = -1
+        """The directory that a file was last made in, and the mode that it got there."""
 
     def run(self) -> Generator[None, None, Extracted]:
         members = total = 0
@@ -138,10 +141,21 @@ class _Extraction:
     # -- files ---------------------------------------------------------------------------------------------
 
     def _small_file(self, member: Member, parts: Parts) -> None:
-        directory = self._beneath.directory(parts[:-1], make=True)
-        file = self._create(directory, parts[-1])
+        above = parts[:-1]
+        directory = self._beneath.directory(above, make=True)
+        fresh = True
         try:
-            self._later(parts, member.mode, os.fstat(file))
+            file = openat2(directory, parts[-1], _CREATE, 0o666, CONFINED)
+        except FileExistsError:
+            file = self._create(directory, parts[-1])
+            fresh = False
+        try:
+            # All files made in one directory get the same mode, from the umask or the directory's default ACL.
+            if not fresh or member.mode & MODE_MASK != self._fresh_mode or above != self._fresh_in:
+                status = os.fstat(file)
+                self._later(parts, member.mode, status)
+                if fresh:
+                    self._fresh_in, self._fresh_mode = above, stat.S_IMODE(status.st_mode)
             if member.stored:
                 write_all(file, self._reader.bytes_at(member.data, member.stored))
                 self._meter.wrote(member.stored)

@@ -12,6 +12,7 @@ tar manual, "Basic Tar Format" and "Storing Sparse Files". Encoding follows GNU,
 
 from array import array
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from struct import Struct
 from zlib import adler32
 
@@ -55,12 +56,19 @@ def padded(size: int) -> int:
 
 _FIELDS = Struct("100s8s16x12s12x8s1s100s6s82x155s12x")
 _ADLER_BASE = 65521
+_BLANK = (0, 0x20)
 
 
 def decode(block: bytes) -> Header:
     """The header in `block`, 512 bytes that are not all zero. Raises `Malformed`."""
     name, mode, size, checksum, flag, link, magic, prefix = _FIELDS.unpack(block)
-    expected = number(checksum[:7])
+    # The usual notation of three numbers, read by one conversion: a microsecond less for every member.
+    digits = mode[:7] + size[:11] + checksum[:6]
+    if digits.isdigit() and (mode[7] | size[11] | checksum[6]) in _BLANK:
+        numbers = _octal(digits)
+        permissions, length, expected = numbers >> 51, numbers >> 18 & 0o77777777777, numbers & 0o777777
+    else:
+        permissions, length, expected = number(mode), number(size), number(checksum[:7])
     total = expected - _CHECKSUM_BLANK + sum(checksum)
     if (total - _sum(block)) % _ADLER_BASE and expected != _signed_sum(block):
         raise Malformed("not a tar header: its checksum does not fit")
@@ -68,7 +76,7 @@ def decode(block: bytes) -> Header:
     if prefix[0] and magic == b"ustar\0":
         name = _text(prefix) + b"/" + name
     link = _text(link) if link[0] else b""
-    return name, flag, number(mode) & 0o7777, number(size), link
+    return name, flag, permissions & 0o7777, length, link
 
 
 def _sum(data: bytes) -> int:
@@ -194,6 +202,11 @@ def _back(flag: bytes) -> tuple[bytes, int]:
 _BACKS = {flag: _back(flag) for flag in (b"0", b"2", b"3", b"4", b"5", b"6", b"S")}
 
 
+@lru_cache(maxsize=256)
+def _owner(mode: int, uid: int, gid: int) -> bytes:
+    return b"%07o\0%07o\0%07o\0" % (mode, uid, gid)
+
+
 def encode(
     name: bytes,
     flag: bytes,
@@ -211,7 +224,7 @@ def encode(
     `tail` fills the block from byte 345 on, where sparse headers keep their map.
     """
     if len(name) <= 100 and not link and device is None and not tail and mtime >= 0:
-        front = b"%b%07o\0%07o\0%07o\0%011o\0%011o\0" % (name.ljust(100, b"\0"), mode, uid, gid, size, mtime)
+        front = b"%b%b%011o\0%011o\0" % (name.ljust(100, b"\0"), _owner(mode, uid, gid), size, mtime)
         if len(front) == 148:
             # These 148 bytes cannot sum up to the modulus of `_sum`.
             back, rest = _BACKS[flag]

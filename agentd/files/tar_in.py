@@ -9,7 +9,7 @@ kept. A plain body needs none of that, the wire's cap bounds it; its caps are co
 import os
 from collections.abc import Generator
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.logger import Logger
 
 from agentd.files.codings import BadCoding, Decoder
@@ -19,7 +19,7 @@ from agentd.files.errors import FilesError, Kind
 from agentd.files.pump import Flow, Pump
 from agentd.files.tar_extract import Extracted, check_caps, extract
 from agentd.files.tar_reader import CorruptArchive, NotYet, TarReader
-from agentd.files.threads import RunInThread, run_sliced, shielded
+from agentd.files.threads import Ending, RunInThread, run_sliced, shielded
 from agentd.rules.members import Caps
 
 HEADER_ALLOWANCE_BYTES = 8 * 1024
@@ -128,6 +128,7 @@ class TarSink:
         self._run = run_in_thread
         self._archive = archive
         self._ended = False
+        self._ending = Ending()
         self._pump = Pump(run_in_thread, archive.write, flow)
 
     def write(self, data: bytes) -> None:
@@ -139,6 +140,8 @@ class TarSink:
 
         Cancelling stops between two members or two pieces of one; complete members stay, as after a failure.
         """
+        if self._ended:
+            return fail(FilesError(Kind.FAILED, "the upload has ended already"))
         self._ended = True
         return Deferred.fromCoroutine(self._finish())
 
@@ -148,20 +151,27 @@ class TarSink:
         except BaseException:
             await self._close()
             raise
-        return await run_sliced(self._run, self._archive.extract())
+        try:
+            return await run_sliced(self._run, self._archive.extract())
+        finally:
+            self._ending.over()
 
     def abort(self) -> Deferred[None]:
-        """The body will not become complete: forget it, extract nothing. Does nothing after `finish`."""
+        """The body will not become complete: forget it, extract nothing.
+
+        After `finish` it does nothing but wait until that is over, either way.
+        """
         if self._ended:
-            done: Deferred[None] = Deferred()
-            done.callback(None)
-            return done
+            return self._ending.wait()
         self._ended = True
         return Deferred.fromCoroutine(self._close())
 
     async def _close(self) -> None:
         await shielded(self._pump.stop(), lambda _: None)
-        await shielded(self._run(self._archive.close), lambda _: None)
+        try:
+            await shielded(self._run(self._archive.close), lambda _: None)
+        finally:
+            self._ending.over()
 
 
 def open_tar_sink(run_in_thread: RunInThread, archive: SpooledArchive, flow: Flow) -> Deferred[TarSink]:

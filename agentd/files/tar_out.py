@@ -11,7 +11,7 @@ from attrs import frozen
 
 from agentd.files.codings import IDENTITY, Encoder, encoder
 from agentd.files.copy import copy, write_batch
-from agentd.files.disk import DiskGuard, Meter, Spool, write_failure
+from agentd.files.disk import DISK_FULL, DiskGuard, Meter, Spool, write_failure
 from agentd.files.read import Content, spooled
 from agentd.files.tar_pack import Packed, measure, pack
 from agentd.rules.members import Caps
@@ -42,10 +42,15 @@ class _SpoolOutput:
         if self._encoder is None:
             self._flush()
             copied = 0
-            for piece in copy(source, offset, self._fd, count):
-                self._wrote(piece)
-                copied += piece
-                yield piece
+            try:
+                for piece in copy(source, offset, self._fd, count):
+                    self._wrote(piece)
+                    copied += piece
+                    yield piece
+            except OSError as error:
+                if error.errno not in DISK_FULL:
+                    raise  # of the source
+                raise write_failure("spool in", self._spool.directory, error) from error
             return copied
         end = offset + count
         position = offset

@@ -20,7 +20,7 @@ from attrs import define, field, frozen
 
 from agentd.files.beneath import Beneath, Blocked
 from agentd.files.errors import FilesError, Kind, failure
-from agentd.files.tar_format import END, encode, encode_sparse_map, padded
+from agentd.files.tar_format import BLOCK, END, encode, encode_sparse_map, padded
 from agentd.rules.members import Caps, Parts, over, shown
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -73,11 +73,11 @@ class Tree:
     members: int = 0
     total: int = 0
     listings: dict[bytes, bytes] = field(factory=dict)
-    """By path below the root: the names in a directory, sorted, each behind its kind, joined by slashes. A few
-    bytes an entry, where objects would be a hundred."""
+    """By path below the root: the names in a directory, sorted, each with its kind, joined by slashes. A few bytes
+    an entry, where objects would be a hundred."""
 
 
-_FILE, _DIRECTORY, _OTHER = b"f", b"d", b"o"
+_FILE, _DIRECTORY, _OTHER = b"\0f", b"\0d", b"\0o"
 
 
 def measure(root: bytes, caps: Caps) -> Generator[None, None, Tree]:
@@ -167,9 +167,9 @@ class _Packing:
                 # Valid until another directory is asked for, which is when another level is entered.
                 directory = self._beneath.directory(level.parts)
             except Blocked as stopped:
-                self._gone(stopped.error, level.path, 1 + sum(1 for _ in level.left))
+                self._gone(stopped.error, level.path, sum(1 for _ in level.left))
             for entry in level.left:
-                name, kind = entry[:-1], entry[-1:]
+                name, kind = entry[:-2], entry[-2:]
                 path = level.path + name
                 try:
                     if kind == _FILE:
@@ -198,8 +198,8 @@ class _Packing:
         self._vanished += entries
 
     def _header(self, path: bytes, flag: bytes, status: os.stat_result, size: int, **more: Any) -> bytes:
-        mode, uid, gid = stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid
-        return encode(path, flag, mode, uid, gid, size, int(status.st_mtime // 1), **more)
+        mode, _, _, _, uid, gid, _, _, mtime, _ = status
+        return encode(path, flag, mode & 0o7777, uid, gid, size, int(mtime), **more)
 
     def _count(self, size: int) -> None:
         self._members += 1
@@ -235,10 +235,13 @@ class _Packing:
                 raise OSError(errno.ESTALE, "")
             size = status.st_size
             if size <= _SMALL_BYTES:
-                data = _read(file, size)
-                size = len(data)
+                data = os.read(file, size) if size else b""
+                if len(data) < size:
+                    data += _read(file, size - len(data))
+                    size = len(data)
                 self._count(size)
-                self._output.write(self._header(path, b"0", status, size) + data.ljust(padded(size), b"\0"))
+                header = self._header(path, b"0", status, size)
+                self._output.write(header + data.ljust(-(-size // BLOCK) * BLOCK, b"\0") if size else header)
             else:
                 self._count(size)
                 steps = self._long_file(file, path, status)
@@ -282,7 +285,7 @@ class _Packing:
 
 
 def _read(file: int, size: int) -> bytes:
-    data = os.read(file, size) if size else b""
+    data = b""
     while len(data) < size and (more := os.read(file, size - len(data))):
         data += more
     return data

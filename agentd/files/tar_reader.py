@@ -30,6 +30,7 @@ MAX_EXTENSION_BYTES = 1024 * 1024
 """Longest content of one extension header: more than any file system can use."""
 MAX_EXTENSIONS = 16
 """Most extension headers in front of one member."""
+_FILE = MemberType.FILE
 _SIMPLE = frozenset({b"0", b"\0", b"1", b"2", b"5"})
 _EXTENSIONS = frozenset({b"L", b"K", b"x", b"g", b"X"})
 _WINDOW_BYTES = 128 * 1024
@@ -110,7 +111,7 @@ class TarReader:
                 name, flag, mode, size, link = header
                 if found is None and flag in _SIMPLE and not self._global:
                     type = member_type(flag, name)
-                    if type is not MemberType.FILE:
+                    if type is not _FILE:
                         size = 0
                     member = Member(at, name, type, mode, link, size, size, at + BLOCK)
                 elif flag in _EXTENSIONS:
@@ -119,9 +120,10 @@ class TarReader:
                     continue
                 else:
                     member = self._member(start, at, block, header, found or _Overrides())
-                if self.complete and member.data + member.stored > self.size:
+                end = member.data + padded(member.stored)
+                if end > self.size and self.complete and member.data + member.stored > self.size:
                     raise CorruptArchive(at, "the archive is cut short inside a member's content")
-                self._position = member.data + padded(member.stored)
+                self._position = end
                 return member
             except Malformed as error:
                 raise CorruptArchive(at, str(error)) from error

@@ -118,6 +118,31 @@ def _logged(reason: Failure) -> None:
     _log.failure("clean-up after a cancelled operation failed", reason)
 
 
+class Ending:
+    """Something that is over once, and whoever waits for that."""
+
+    def __init__(self) -> None:
+        self._over = False
+        self._waiting: list[Deferred[None]] = []
+
+    def wait(self) -> Deferred[None]:
+        """Fires when it is over, at once if it is. Cancelling stops the waiting."""
+        waiting: Deferred[None] = Deferred(lambda _: None)
+        if self._over:
+            waiting.callback(None)
+        else:
+            self._waiting.append(waiting)
+        return waiting
+
+    def over(self) -> None:
+        """It is over."""
+        self._over = True
+        waiters, self._waiting = self._waiting, []
+        for waiting in waiters:
+            if not waiting.called:
+                waiting.callback(None)
+
+
 @implementer(IReadDescriptor, IWriteDescriptor)
 class _Readiness:
     """Waits once for one descriptor; the descriptor stays its owner's."""

@@ -9,13 +9,14 @@ import hmac
 from typing import TypeVar
 
 from attrs import frozen
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from agentd.files.errors import FilesError, Kind
 from agentd.files.pump import Flow, Pump
-from agentd.files.target import Destination
-from agentd.files.threads import Reactor, RunInThread, run_sliced, shielded, when_ready
+from agentd.files.target import Destination, Published
+from agentd.files.threads import Ending, Reactor, RunInThread, run_sliced, shielded, when_ready
 from agentd.rules.writes import format_digest
 
 T = TypeVar("T")
@@ -58,6 +59,7 @@ class FileSink:
         self._hash = hashlib.sha256()
         self._size = 0
         self._ended = False
+        self._ending = Ending()
         both = _Both(flow)
         self._pumps = (
             Pump(
@@ -84,6 +86,8 @@ class FileSink:
         (`BAD_REQUEST`), the disk is full (`NO_SPACE`), or the system refused; the target is then as it was.
         Cancelling before everything is written aborts; from then on the write completes.
         """
+        if self._ended:
+            return fail(FilesError(Kind.FAILED, "the write has ended already"))
         self._ended = True
         return Deferred.fromCoroutine(self._finish())
 
@@ -100,22 +104,31 @@ class FileSink:
         except BaseException:
             await self._discard()
             raise
-        published = await _uncancelled(run_sliced(self._run, self._destination.publish()))
+        publishing = run_sliced(self._run, self._destination.publish()).addBoth(self._published)
+        published = await _uncancelled(publishing)
         return Written(published.atomic, published.reason, published.created, self._size, sha256)
 
+    def _published(self, result: Published | Failure) -> Published | Failure:
+        self._ending.over()
+        return result
+
     def abort(self) -> Deferred[None]:
-        """Leave the target as it was; fires when nothing of the write is left. Does nothing after `finish`."""
+        """Leave the target as it was; fires when nothing of the write is left.
+
+        After `finish` it does nothing but wait until that is over, either way.
+        """
         if self._ended:
-            done: Deferred[None] = Deferred()
-            done.callback(None)
-            return done
+            return self._ending.wait()
         self._ended = True
         return Deferred.fromCoroutine(self._discard())
 
     async def _discard(self) -> None:
         for pump in self._pumps:
             await _uncancelled(pump.stop())
-        await _uncancelled(self._run(self._destination.discard))
+        try:
+            await _uncancelled(self._run(self._destination.discard))
+        finally:
+            self._ending.over()
 
 
 def _uncancelled(running: Deferred[T]) -> Deferred[T]:

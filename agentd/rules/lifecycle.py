@@ -56,12 +56,12 @@ def stop(state: Lifecycle) -> Lifecycle:
 
 def request_began(state: Lifecycle) -> Lifecycle:
     """A request arrived, and will be answered even while draining."""
-    return evolve(state, in_flight=state.in_flight + 1)
+    return Lifecycle(state.stage, state.in_flight + 1)
 
 
 def request_ended(state: Lifecycle) -> Lifecycle:
     """A request's answer is complete, or its caller has gone."""
-    return _settle(evolve(state, in_flight=state.in_flight - 1))
+    return _settle(Lifecycle(state.stage, state.in_flight - 1))
 
 
 def drain_expired(state: Lifecycle) -> Lifecycle:

@@ -53,12 +53,18 @@ class _Refused(Exception):
 
 def parse_run_body(body: bytes) -> RunPayload | Refusal:
     """Judge the body of a run hook."""
+    keys: list[str] = []
+
+    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys[:] = [key for key, _ in found]  # of the outermost object in the end: it is closed last
+        return dict(found)
+
     try:
-        envelope = json.loads(body)
+        envelope = json.loads(body.decode("utf-8"), object_pairs_hook=pairs, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         return Refusal()
     inner = envelope.get("runHookPayload") if isinstance(envelope, dict) else None
-    if not isinstance(inner, str):
+    if not isinstance(inner, str) or keys.count("runHookPayload") > 1:
         return Refusal()
     try:
         return _parse_payload(inner)
@@ -66,9 +72,14 @@ def parse_run_body(body: bytes) -> RunPayload | Refusal:
         return Refusal(str(reason))
 
 
+def _no_constant(name: str) -> None:
+    """NaN and the infinities are Python's, not JSON's."""
+    raise ValueError(name)
+
+
 def _parse_payload(text: str) -> RunPayload:
     try:
-        payload = json.loads(text)
+        payload = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         payload = None
     if not isinstance(payload, dict):
@@ -123,6 +134,8 @@ def _key(payload: Mapping[str, Any], name: str) -> bytes | None:
         key = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise _Refused(f"{name} is not base64") from None
+    if base64.b64encode(key) != text.encode():  # too much padding, or bits that belong to no byte
+        raise _Refused(f"{name} is not base64")
     if len(key) != KEY_BYTES:
         raise _Refused(f"{name} decodes to {len(key)} bytes, not {KEY_BYTES}")
     if not any(key):

@@ -13,11 +13,12 @@ escalation that the result must wait for is under way, and either both pipes end
   deadline, `reap_group_on_exit`), so that what the escalation flushes out is still read (contract c.5).
 * An escalation runs at most once for a deadline and a reap together (contract c.7); a kill request joins
   one that runs instead of starting another.
-* Whoever asked first names the cause: a deadline that fired is `timeout` even if the child then exits 0; a
-  kill is `killed` if the child died after it. What the kernel did for lack of memory is told by an argument.
+* Whoever asked first names the cause: a deadline that fired is `timeout` even if the child then exits 0, unless a
+  kill came before it; a kill is `killed` if the child died after it. What the kernel did for lack of memory is told
+  by an argument.
 
 `step` is total: events that come late (a deadline after the exit, an end of pipe after publishing) change
-nothing. The actions it returns are done by `agentd.process.jobs`, which holds no decision of its own.
+nothing. The actions it returns are done by `agentd.process.job`, which holds no decision of its own.
 """
 
 from enum import Enum, unique
@@ -82,7 +83,7 @@ class Supervision:
     pipes_ended: bool = False
     timed_out: bool = False
     kill_requested: bool = False
-    """A kill came before the child's exit was seen."""
+    """A kill came before the child's exit was seen, and before the deadline."""
     escalation: Escalation = Escalation.NONE
     holds_linger: bool = False
     """Whether the running escalation is one the result waits for (deadline or reap, not a caller's kill)."""
@@ -139,7 +140,7 @@ def _deadline(state: Supervision) -> tuple[Supervision, Actions]:
 
 
 def _kill(state: Supervision) -> tuple[Supervision, Actions]:
-    if not state.exited:
+    if not (state.exited or state.timed_out):
         state = evolve(state, kill_requested=True)
     if state.escalation is Escalation.RUNNING:
         return state, ()
@@ -159,7 +160,7 @@ def _settle(state: Supervision) -> tuple[Supervision, Actions]:
 
 def cause(state: Supervision, signalled: bool, out_of_memory: bool) -> Cause:
     """Why the exec ended; `out_of_memory` is the kernel's word that it killed the child for memory."""
-    if state.timed_out:
+    if state.timed_out and not state.kill_requested:
         return Cause.TIMEOUT
     if signalled and out_of_memory:
         return Cause.OUT_OF_MEMORY

@@ -1,0 +1,1 @@
+"""Tests of `agentd.files`: real files, real threads."""
