@@ -6,6 +6,7 @@ baked into an image that nobody can change any more, so it is warned about and t
 (contract b). ``docs/configuration.md`` is generated from this file by ``python -m agentd.config``.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -29,7 +30,9 @@ def _unsigned(text: str) -> int:
     text = text.strip()
     if not (text.isascii() and text.isdigit()):
         raise BadValue("expected a whole number, zero or more")
-    return int(text)
+    if len(text.lstrip("0")) > 18:
+        raise BadValue("expected a whole number of at most 18 digits")
+    return int(text[-18:])
 
 
 def _seconds(text: str) -> float:
@@ -65,6 +68,12 @@ def _flag(text: str) -> bool:
 def _text(text: str) -> str:
     if not text:
         raise BadValue("expected a value")
+    return text
+
+
+def _identifier(text: str) -> str:
+    if not re.fullmatch("[A-Za-z0-9_-]{1,64}", text):
+        raise BadValue("expected 1 to 64 letters, digits, _ or -")
     return text
 
 
@@ -309,6 +318,42 @@ class Config:
         "/etc/passwd", "AGENTD_PASSWD_FILE", _text, "path", "Accounts, read per request."
     )
     group_file: str = _knob("/etc/group", "AGENTD_GROUP_FILE", _text, "path", "Groups, read per request.")
+
+    environment_id: str = _knob(
+        "local",
+        "AGENTD_ENVIRONMENT_ID",
+        _identifier,
+        "id",
+        "The one environment that the environments API serves: this VM.",
+    )
+    agent_user: str = _knob(
+        "agent",
+        "AGENTD_AGENT_USER",
+        _text,
+        "user",
+        "Who runs its commands and touches its files; without such a user that API answers 503.",
+    )
+    package_env_file: str = _knob(
+        "/opt/agent/env",
+        "AGENTD_PACKAGE_ENV_FILE",
+        _text,
+        "path",
+        "Variables of the agent package, NAME=VALUE a line, which a request cannot replace.",
+    )
+    platform_env_file: str = _knob(
+        "/etc/temper/agent.env",
+        "AGENTD_PLATFORM_ENV_FILE",
+        _text,
+        "path",
+        "Variables of the platform, which win over all others.",
+    )
+    environment_state: str = _knob(
+        "ok",
+        "AGENTD_ENVIRONMENT_STATE",
+        _choice("ok", "failed", "limit_exceeded"),
+        "ok|failed|limit_exceeded",
+        "The operator's word about the environment: failed and limit_exceeded answer 409 to everything.",
+    )
 
     log_level: str = _knob(
         "info",

@@ -29,7 +29,11 @@ _LEVELS: Final = {
 }
 _CHATTER: Final = ("twisted.", "log_legacy")
 """Whose informational events say nothing about this daemon: ports and factories starting and stopping."""
+_CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
+"""Control characters, line ends among them, as a line of text shows them."""
 _PLAIN = (str, int, float, bool, type(None))
+_ENVELOPE: Final = frozenset({"format", "isError", "time", "system", "why", "failure", "debugInfo"})
+"""Keys that Twisted adds to events for itself."""
 
 
 def fields(event: LogEvent) -> dict[str, Any]:
@@ -43,13 +47,16 @@ def fields(event: LogEvent) -> dict[str, Any]:
         "message": formatEvent(event),
     }
     for key, value in event.items():
-        if key.startswith("log_") or key in line or key in ("format", "isError", "time", "system", "why"):
+        if key.startswith("log_") or key in line or key in _ENVELOPE:
             continue
         if isinstance(value, _PLAIN):
             line[key] = value
         elif isinstance(value, (list, tuple)) and all(isinstance(item, _PLAIN) for item in value):
             line[key] = list(value)
     failure = event.get("log_failure")
+    if failure is None and isinstance(event.get("failure"), Failure):
+        # twisted.python.log puts the whole traceback into the text, and with it the exception's message.
+        failure, line["message"] = event["failure"], event.get("why")
     if isinstance(failure, Failure):
         line["message"] = line["message"] or "unhandled failure"
         line["failure"] = failure.type.__name__ if failure.type else "unknown"
@@ -64,7 +71,7 @@ def as_text(line: dict[str, Any]) -> str:
     known = ("time", "level", "target", "message")
     rest = " ".join(f"{key}={line[key]}" for key in line if key not in known)
     text = f"{line['time']} {line['level'].upper():<5} {line['message']}"
-    return f"{text} {rest}" if rest else text
+    return (f"{text} {rest}" if rest else text).translate(_CONTROLS)
 
 
 @implementer(ILogObserver)
@@ -73,10 +80,11 @@ class LineObserver:
 
     A pipe or socket is written without blocking where the kernel allows it (``O_NONBLOCK`` is set on a new open
     file description only when `fd` is a pipe, so that a shared terminal keeps its mode).
+    `fd` is the descriptor in use.
     """
 
     def __init__(self, fd: int, level: str, form: str) -> None:
-        self._fd = fd
+        self.fd = fd
         self._least = _LEVELS[level]
         self._json = form == "json"
         self._waiting: deque[bytes] = deque()
@@ -84,9 +92,9 @@ class LineObserver:
         self._dropped = 0
         if stat.S_ISFIFO(os.fstat(fd).st_mode):
             try:
-                self._fd = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                self.fd = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             except OSError:
-                self._fd = fd
+                self.fd = fd
 
     def __call__(self, event: LogEvent) -> None:
         """Observe one event."""
@@ -95,17 +103,22 @@ class LineObserver:
             return
         if level <= LogLevel.info and event.get("log_namespace", "").startswith(_CHATTER):
             return
+        self._put(self._line(event))
+
+    def _line(self, event: LogEvent) -> bytes:
         line = fields(event)
         text = json.dumps(line, ensure_ascii=False) if self._json else as_text(line)
-        self._put(text.encode("utf-8", "replace").replace(b"\n", b" ") + b"\n")
+        return text.encode("utf-8", "replace") + b"\n"
 
     def _put(self, line: bytes) -> None:
+        self._flush()
         if len(self._waiting) >= QUEUE_LINES:
             self._dropped += 1
             return
         if self._dropped and len(self._waiting) < QUEUE_LINES // 2:
-            note, self._dropped = {"level": "warn", "message": f"{self._dropped} log lines were lost"}, 0
-            self._waiting.append(json.dumps(note).encode() + b"\n")
+            note = {"log_time": time.time(), "log_level": LogLevel.warn, "log_namespace": __name__}
+            self._waiting.append(self._line({**note, "log_format": f"{self._dropped} log lines were lost"}))
+            self._dropped = 0
         self._waiting.append(line)
         self._flush()
 
@@ -113,7 +126,7 @@ class LineObserver:
         while self._rest or self._waiting:
             data = self._rest or self._waiting.popleft()
             try:
-                sent = os.write(self._fd, data)
+                sent = os.write(self.fd, data)
             except BlockingIOError:
                 self._rest = data
                 return

@@ -28,6 +28,10 @@ from twisted.python.usage import UsageError
 from agentd import config as configuration
 from agentd._version import VERSION
 from agentd.config import SWEEP_SECS, THREADS, BadValue, Config
+from agentd.environments.account import Agent
+from agentd.environments.context import Environment
+from agentd.environments.face import environments_face
+from agentd.environments.routes import ROUTES as ENVIRONMENT_ROUTES
 from agentd.guest.accounts import AccountFiles
 from agentd.guest.environment import ImageEnvironment
 from agentd.guest.handlers import HandlerRunner
@@ -174,7 +178,21 @@ def compose(
         terminate=terminate,
     )
     site: AgentSite
-    router = Router([microvm_face(daemon)], daemon.guest.authorize, config.max_body_bytes)
+    environment = Environment(
+        id=config.environment_id,
+        agent=Agent(config.agent_user, daemon.accounts, world.run_in_thread, config.environment_state),
+        package_env=Path(config.package_env_file),
+        platform_env=Path(config.platform_env_file),
+        clock=world.reactor,
+        wall_clock=world.wall_clock,
+        tools=tools,
+        disk_reserve=config.disk_reserve_bytes,
+        lifecycle=life,
+        at_drain=daemon.at_drain,
+    )
+    daemon.at_start.append(environment.agent.announce)
+    faces = [microvm_face(daemon, ENVIRONMENT_ROUTES), environments_face(environment)]
+    router = Router(faces, daemon.guest.authorize, config.max_body_bytes)
     site = AgentSite(router, config, world.reactor)
     return daemon, site, spawner
 
@@ -209,8 +227,8 @@ class AgentService(service.Service):
         where = self.config.listen or f"tcp:{self.config.port}"
         try:
             listening = serverFromString(self._reactor, where).listen(self.site)
-        except ValueError as reason:
-            raise SystemExit(f"agentd: --listen: {reason}") from None
+        except (ValueError, TypeError):  # Twisted hands the words of the text to a function as arguments
+            raise SystemExit(f"agentd: --listen: {where} is no server endpoint of Twisted") from None
         failed: list[Failure] = []
         listening.addCallbacks(self._listening, failed.append)
         if failed:
@@ -228,6 +246,13 @@ class AgentService(service.Service):
             _log.warn(warning)
         if os.getpid() == 1:
             self._uninstall = reaper.install(self.spawner)
+        # Said once signals are handled: whoever waits for this line may send one at once.
+        self._reactor.callWhenRunning(self._announce)
+        self._reactor.callWhenRunning(_settled)
+        for begin in self.daemon.at_start:
+            self._reactor.callWhenRunning(begin)
+
+    def _announce(self) -> None:
         address = self._port.getHost() if self._port is not None else None
         _log.info(
             "agentd {version} listening on {address}",
@@ -237,7 +262,6 @@ class AgentService(service.Service):
             port=getattr(address, "port", None),
             pid=os.getpid(),
         )
-        self._reactor.callWhenRunning(_settled)
 
     def _terminate(self) -> None:
         # The hook's answer is written first, in this turn of the reactor.
@@ -262,11 +286,25 @@ class AgentService(service.Service):
     async def _leave(self) -> None:
         super().stopService()
         _log.info("stopping", event="stopping")
+        try:
+            await self._wind_down()
+        except Exception:
+            _log.failure("the way out was cut short")
+        finally:
+            # A thread that still waits for work would keep the process from ending.
+            self._oom.close()
+            self._pool.stop()
+        _log.info("stopped", event="stopped")
+
+    async def _wind_down(self) -> None:
         if self._port is not None:
             await self._port.stopListening()
         if self._sweeper.running:
             self._sweeper.stop()
-        await self.site.drain(self.config.drain_timeout_secs)
+        drained = self.site.drain(self.config.drain_timeout_secs)
+        for begin in self.daemon.at_drain:
+            begin()
+        await drained
         jobs = [entry.job for entry in self.daemon.execs if entry.job.owns_group]
         await DeferredList([job.kill() for job in jobs])
         for close in self.daemon.at_stop:
@@ -274,14 +312,15 @@ class AgentService(service.Service):
         await self.site.close()
         if self._uninstall is not None:
             self._uninstall()
-        self._oom.close()
-        self._pool.stop()
-        _log.info("stopped", event="stopped")
 
 
 def _settled() -> None:
     """Once the reactor runs. A hang-up means nothing to a daemon; what start-up has made lives for good."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    if os.getpid() != 1:
+        # Children are watched through pidfds. Twisted's handler would wake the reactor once more for each of them
+        # to look for children of its own, of which there are none.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     gc.collect()
     gc.freeze()
     gc.enable()

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from attrs import define
 
+from tests.leftovers import Census, left_after, started
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 START_SECS = 30.0
 """How long a daemon may take to say that it listens."""
@@ -26,6 +28,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("root"):
             item.add_marker(pytest.mark.skip(reason="needs root"))
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """Fails a test that leaves a timer, a port, a child or a descriptor behind."""
+    from twisted.internet import reactor
+
+    before = Census.take(started(reactor))
+    yield
+    left = left_after(before, reactor)
+    assert not left, left
 
 
 @define

@@ -92,8 +92,9 @@ class HandlerRunner:
 
         def stop() -> None:
             nonlocal over
-            over = True
-            job.child.group.signal(signal.SIGKILL)
+            if not job.exited:  # else it was in time, and only its output is still awaited
+                over = True
+                job.child.group.signal(signal.SIGKILL)
 
         timer = clock.callLater(self._budget, stop)
         outcome = await job.when_published()

@@ -6,7 +6,7 @@ in its metadata and becomes a definition here.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
@@ -16,6 +16,13 @@ from agentd.http.routes import Auth, Route, Shape
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _SHARED: Final = "x-shared-name"
+WITH_CONTENT: Final = (101, 200, 201, 206)
+"""The statuses that a route's response shape is the content of; of a 101, of each message after it."""
+_PROBLEM: Final = {
+    "type": "object",
+    "required": ["error", "detail"],
+    "properties": {"error": {"type": "string"}, "detail": {"type": "string"}},
+}
 
 Json = dict[str, Any]
 
@@ -25,6 +32,7 @@ def _types(routes: Iterable[Route]) -> list[Any]:
     for route in routes:
         shapes = [route.query, route.request, route.response]
         found += [shape.type for shape in shapes if shape is not None and shape.type is not None]
+        found += [route.problem] if route.problem is not None else []
         found += [event.type for event in route.events]
     return list(dict.fromkeys(found))
 
@@ -189,18 +197,20 @@ def _responses(route: Route, schemas: Mapping[Any, Json]) -> Json:
         text = f"{status.slug}: {status.meaning}" if status.slug else status.meaning
         known = responses.setdefault(str(status.code), {"description": ""})
         known["description"] = "; or ".join(filter(None, [known["description"], text]))
-        if status.code in (200, 206) and route.response is not None:
+        if status.code in WITH_CONTENT and route.response is not None:
             schema = schemas[route.response.type] if route.response.type is not None else {}
             known["content"] = {route.response.media_type: {"schema": schema}}
         elif status.slug:
-            problem = {
-                "type": "object",
-                "required": ["error", "detail"],
-                "properties": {"error": {"type": "string"}, "detail": {"type": "string"}},
-            }
+            problem = _PROBLEM if route.problem is None else schemas[route.problem]
             known["content"] = {"application/json": {"schema": problem}}
     responses.setdefault("405", {"description": "the path has no such method"})
     return responses
+
+
+def _named(kind: Any) -> str:
+    """A shape by name; of a union, the names of all."""
+    kinds = get_args(kind) or (kind,)
+    return " or ".join(f"`{each.__name__}`" for each in kinds)
 
 
 def markdown(routes: Iterable[Route]) -> str:
@@ -211,7 +221,7 @@ def markdown(routes: Iterable[Route]) -> str:
         shapes = (("Query", route.query), ("Request", route.request), ("Response", route.response))
         for title, shape in shapes:
             if shape is not None:
-                named = shape.note if shape.type is None else f"`{shape.type.__name__}`"
+                named = shape.note if shape.type is None else _named(shape.type)
                 parts[-1] += f"\n{title}: `{shape.media_type}`, {named}"
         parts += [
             f"- event `{event.name}` (`{event.type.__name__}`): {event.meaning}" for event in route.events

@@ -92,7 +92,11 @@ class JsonBody:
         def pairs(found: list[tuple[str, object]]) -> None:
             keys[:] = [key for key, _ in found]
 
-        json.loads(body, object_pairs_hook=pairs)
+        try:
+            json.loads(body, object_pairs_hook=pairs)
+        except (ValueError, RecursionError):
+            # In a part that nobody asked for: a number of thousands of digits, bytes that are not UTF-8.
+            raise Malformed("the body is not JSON") from None
         known = {json.loads(key) for key in self._keys}
         for key in keys:
             if key in known and keys.count(key) > 1:

@@ -21,6 +21,7 @@ The names of Twisted that this module relies on beyond its documented interface 
 ``tests/http/test_canaries.py`` fails when a release changes them.
 """
 
+import re
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -109,6 +110,17 @@ _STATUS_LINES: Final = {
 }
 
 
+def origin_form(target: bytes) -> bytes:
+    """The path and query of a request target, which may name the whole URL (RFC 9112 3.2.2)."""
+    scheme, found, rest = target.partition(b"://")
+    if not found or scheme.lower() not in (b"http", b"https"):
+        return target
+    authority = re.match(rb"[^/?]*", rest)
+    assert authority is not None
+    path = rest[authority.end() :]
+    return path if path.startswith(b"/") else b"/" + path
+
+
 class AgentRequest(server.Request):
     """One request on a connection of `agentd.http.site.AgentSite`."""
 
@@ -129,7 +141,8 @@ class AgentRequest(server.Request):
     """A refusal that waits for the drain."""
     _answered_early = False
     _timer: DelayedCall | None = None
-    _ended = False
+    _in_flight = False
+    _continue_held = False
 
     if TYPE_CHECKING:  # Twisted's own carry no types.
 
@@ -157,6 +170,13 @@ class AgentRequest(server.Request):
         """Call `callback` if the caller leaves before the answer is complete."""
         self._on_gone.append(callback)
 
+    def hold_continue(self) -> None:
+        """Send the interim 100 only when the body is asked for, so that a refusal can come instead of it."""
+        expected = self.requestHeaders.getRawHeaders(b"expect")
+        if expected and expected[0].lower() == b"100-continue" and self.clientproto == b"HTTP/1.1":
+            self._continue_held = not self.complete
+            self.requestHeaders.removeHeader(b"expect")
+
     def read_body(self, limit: int) -> Deferred[bytes]:
         """The whole body; fails with `BodyTooLarge` beyond `limit` bytes, or `CallerGone`."""
         collector = _Collector()
@@ -175,6 +195,10 @@ class AgentRequest(server.Request):
             raise RuntimeError("the body has a reader already")
         self._sink, self._limit = sink, limit
         early, self._early = self._early, None
+        if self._continue_held:
+            self._continue_held = False
+            if not early and not self.complete and self.channel is not None:
+                self.channel.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         for chunk in early or ():
             self._deliver(chunk)
         if self.complete and self._sink is sink:
@@ -199,6 +223,8 @@ class AgentRequest(server.Request):
         """Answer, whatever has become of the body. A caller that has gone is answered in silence."""
         if self._disconnected or self.finished or self.startedWriting or self._pending is not None:
             return
+        if self.channel.refused:
+            return
         if self.complete:
             self._send(response)
             return
@@ -206,7 +232,7 @@ class AgentRequest(server.Request):
         short = self.declared is None or self.declared - self.received_bytes <= self.site.max_drain_bytes
         if short and not self._awaits_continue():
             self._pending = response
-            self.received_bytes = 0 if self.declared is None else self.received_bytes
+            self.received_bytes = 0
             self._timer = self.site.clock.callLater(self.site.drain_secs, self._answer_early, response)
             self.resume_body()
         else:
@@ -253,7 +279,7 @@ class AgentRequest(server.Request):
         if self.method != b"HEAD" and response.status not in NO_BODY_CODES:
             lines.append(body)
             self.sentLength = len(body)
-        self.channel.write(b"".join(lines))
+        self.channel.write_now(b"".join(lines))
         if not self._answered_early:
             self.finish()
 
@@ -272,7 +298,8 @@ class AgentRequest(server.Request):
         self.resume_body()
 
     def _awaits_continue(self) -> bool:
-        return self.requestHeaders.hasHeader(b"expect") and self.received_bytes == 0
+        expects = self._continue_held or self.requestHeaders.hasHeader(b"expect")
+        return expects and self.received_bytes == 0
 
     def finish(self) -> None:
         """The answer is complete. Once it is, or when an early answer is under way, nothing happens."""
@@ -282,8 +309,8 @@ class AgentRequest(server.Request):
         super().finish()
 
     def _end(self) -> None:
-        if not self._ended:
-            self._ended = True
+        if self._in_flight:
+            self._in_flight = False
             self._cancel_timer()
             self._on_gone.clear()
             self.site.request_ended()
@@ -295,6 +322,11 @@ class AgentRequest(server.Request):
 
     # -- what the channel calls ------------------------------------------------------------------------
 
+    def supersede(self) -> None:
+        """The connection was ended with an answer of its own, so a verdict that waits is not sent any more."""
+        self._pending = None
+        self._cancel_timer()
+
     def parseCookies(self) -> None:
         """Cookies mean nothing to this daemon."""
 
@@ -303,7 +335,7 @@ class AgentRequest(server.Request):
         channel = self.channel
         self.site = channel.site
         self.method, self.uri, self.clientproto = channel._command, channel._path, channel._version
-        self.path, _, self.query = self.uri.partition(b"?")
+        self.path, _, self.query = origin_form(self.uri).partition(b"?")
         if self.clientproto != b"HTTP/1.1":
             self.clientproto = b"HTTP/1.0"
         self.declared = length
@@ -311,7 +343,7 @@ class AgentRequest(server.Request):
             return
         self._early = []
         self.process()
-        if self._sink is None and not self.finished:
+        if self._sink is None and self._early is not None:
             self.pause_body()
 
     def handleContentChunk(self, data: bytes) -> None:
@@ -344,6 +376,7 @@ class AgentRequest(server.Request):
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
         """The body is complete."""
         self.complete = True
+        self._paused = False
         if self.declared == 0:
             self.process()
             return
@@ -360,6 +393,7 @@ class AgentRequest(server.Request):
 
     def process(self) -> None:
         """Find the handler and run it."""
+        self._in_flight = True
         self.site.request_began()
         self.prepath = []
         # Segments stay percent-encoded here, so that %2F is not taken for a separator.

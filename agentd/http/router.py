@@ -17,6 +17,7 @@ from inspect import isawaitable
 from typing import Any, cast
 from urllib.parse import unquote_to_bytes
 
+from attrs import evolve
 from klein import Klein
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.logger import Logger
@@ -24,25 +25,29 @@ from twisted.python.failure import Failure
 from twisted.web.iweb import IRequest
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
-from agentd.http.messages import HANDED_OVER, INTERNAL, TOO_LARGE, Refused, Response, as_text
+from agentd.http.messages import HANDED_OVER, Refused, Response
 from agentd.http.request import AgentRequest, BodyTooLarge, CallerGone
-from agentd.http.routes import Auth, Body, Face, Handler, Route
+from agentd.http.routes import PLAIN, Auth, Body, Face, Handler, Refusals, Route
 from agentd.rules.bootstrap import Access
 
 Gate = Callable[[bytes | None], Access]
 """Decides a presented token; see `agentd.rules.bootstrap.authorize`."""
 
 _log = Logger()
-_DENIED = {Access.UNAVAILABLE: Response(503), Access.UNAUTHORIZED: Response(401)}
-_NOT_FOUND = Response(404)
-_BAD_PATH = as_text(400, "the path is not percent-encoded UTF-8")
 
 
 class Endpoint:
     """One row of a route list, ready to run."""
 
-    def __init__(self, route: Route, handler: Handler, gate: Gate, max_body_bytes: int) -> None:
+    def __init__(
+        self, route: Route, handler: Handler, gate: Gate, max_body_bytes: int, refusals: Refusals = PLAIN
+    ) -> None:
         self.route = route
+        self.refusals = refusals
+        self._denied = {
+            Access.UNAVAILABLE: refusals.unavailable,
+            Access.UNAUTHORIZED: refusals.unauthorized,
+        }
         self._handler = handler
         self._gate = gate if route.auth is Auth.BEARER else None
         self._cap = max_body_bytes
@@ -51,9 +56,10 @@ class Endpoint:
         """What the headers alone decide against, or None."""
         if self._gate is None:
             return None
-        if request.declared is not None and request.declared > self._cap:
-            return TOO_LARGE
-        return _DENIED.get(self._gate(request.bearer))
+        early = self.refusals.early_length
+        if early and request.declared is not None and request.declared > self._cap:
+            return self.refusals.too_large
+        return self._denied.get(self._gate(request.bearer))
 
     def run(self, request: AgentRequest, parameters: Mapping[str, str]) -> Deferred[None] | None:
         """Answer `request`. A Deferred fires when an answer that is not immediate was given."""
@@ -64,9 +70,11 @@ class Endpoint:
         try:
             arguments = {name: _segment(raw) for name, raw in parameters.items()}
         except UnicodeDecodeError:
-            request.respond(_BAD_PATH)
+            request.respond(self.refusals.bad_path)
             return None
-        if self.route.body is Body.IGNORED and not request.complete:
+        if self.route.body is Body.WANTED:
+            request.hold_continue()
+        elif not request.complete:
             return Deferred.fromCoroutine(self._after_body(request, arguments))
         try:
             answer = self._handler(request, **arguments)
@@ -111,8 +119,8 @@ class Endpoint:
             assert isinstance(failure.value, Refused)
             request.respond(failure.value.response)
         elif failure.check(BodyTooLarge):
-            request.respond(TOO_LARGE)
-        elif failure.check(CallerGone, CancelledError):
+            request.respond(self.refusals.too_large)
+        elif request.gone and failure.check(CallerGone, CancelledError):
             pass
         else:
             # The traceback shows code, never values; the message may quote a caller, so it stays out.
@@ -125,7 +133,7 @@ class Endpoint:
             )
             if request.startedWriting and not request.gone:
                 request.channel.transport.abortConnection()
-            request.respond(INTERNAL)
+            request.respond(self.refusals.internal)
 
 
 def _where(failure: Failure) -> list[str]:
@@ -143,12 +151,17 @@ def _until_finished(request: Any, running: Deferred[None] | None) -> Deferred[No
         return succeed(None)
     done: Deferred[None] = request.notifyFinish()
 
-    def gone(failure: Failure) -> Failure:
+    def gone(failure: Failure) -> None:
         if running is not None:
             running.cancel()
-        return Failure(CancelledError())
 
     return done.addErrback(gone)
+
+
+def _with_head(methods: Iterable[bytes]) -> list[bytes]:
+    """What a path answers: GET brings HEAD along."""
+    known = sorted(methods)
+    return [*known, b"HEAD"] if b"GET" in known else known
 
 
 def _rule(path: str) -> str:
@@ -161,14 +174,18 @@ class Router:
     def __init__(self, faces: Iterable[Face], gate: Gate, max_body_bytes: int) -> None:
         self._exact: dict[bytes, dict[bytes, Endpoint]] = {}
         self._endpoints: dict[str, Endpoint] = {}
+        self._methods: dict[str, list[bytes]] = {}
         self._klein = Klein()
         self._klein.url_map.merge_slashes = False
         self._klein.url_map.strict_slashes = True
         self._klein.handle_errors(MethodNotAllowed)(self._method_not_allowed)
         self._klein.handle_errors(HTTPException)(self._unmatched)
+        self._prefixes: list[tuple[bytes, Refusals]] = []
         for face in faces:
+            if face.prefix:
+                self._prefixes.append((face.prefix, face.refusals))
             for route in face.routes:
-                self._add(Endpoint(route, face.handler(route), gate, max_body_bytes))
+                self._add(Endpoint(route, face.handler(route), gate, max_body_bytes, face.refusals))
         self._resource = self._klein.resource()
 
     def _add(self, endpoint: Endpoint) -> None:
@@ -177,10 +194,16 @@ class Router:
         if name in self._endpoints:
             raise LookupError(f"{name} is on two route lists")
         self._endpoints[name] = endpoint
+        self._methods.setdefault(route.path, []).append(route.method.encode())
+        own = _with_head([route.method.encode()])
         if "{" not in route.path:
             self._exact.setdefault(route.path.encode(), {})[route.method.encode()] = endpoint
 
         def through_klein(request: Any, **parameters: str) -> Deferred[None]:
+            # werkzeug takes "get" for GET; methods are case-sensitive (RFC 9110 9.1).
+            if request.method not in own:
+                self._refuse_method(request, endpoint)
+                return _until_finished(request, None)
             return _until_finished(request, endpoint.run(request, parameters))
 
         register = self._klein.route(_rule(route.path), methods=[route.method], endpoint=name)
@@ -191,33 +214,46 @@ class Router:
         methods = self._exact.get(request.path)
         if methods is None:
             if not request.path.isascii():
-                request.respond(_BAD_PATH)
+                request.respond(self._refusals(request).bad_path)
+                return
+            if request.path[:1] != b"/" or request.path[:2] == b"//":
+                # Klein drops the first byte unseen, and werkzeug every slash that follows.
+                request.respond(self._refusals(request).not_found)
                 return
             self._resource.render(cast(IRequest, request))
             return
         method = b"GET" if request.method == b"HEAD" else request.method
         endpoint = methods.get(method)
         if endpoint is None:
-            self._refuse_method(request, next(iter(methods.values())), sorted(methods))
+            self._refuse_method(request, next(iter(methods.values())))
             return
         running = endpoint.run(request, {})
         if running is not None:
             request.when_gone(running.cancel)
 
-    def _refuse_method(self, request: AgentRequest, known: Endpoint, methods: list[bytes]) -> None:
-        allowed = [*methods, b"HEAD"] if b"GET" in methods else methods
+    def _refuse_method(self, request: AgentRequest, known: Endpoint) -> None:
+        allowed = b", ".join(_with_head(self._methods[known.route.path]))
         refused = known.refusal(request)
-        request.respond(refused or Response(405, headers=((b"Allow", b", ".join(allowed)),)))
+        if refused is None:
+            wrong = known.refusals.wrong_method
+            refused = evolve(wrong, headers=(*wrong.headers, (b"Allow", allowed)))
+        request.respond(refused)
 
     def _method_not_allowed(self, request: Any, failure: Failure) -> Deferred[None]:
         error = failure.value
         assert isinstance(error, MethodNotAllowed)
-        methods = sorted(set(error.valid_methods or ()) - {"HEAD"})
         mapper = self._klein.url_map.bind("localhost", path_info=request.path.decode("ascii"))
-        name, _ = mapper.match(method=methods[0])
-        self._refuse_method(request, self._endpoints[name], [method.encode() for method in methods])
+        name, _ = mapper.match(method=next(iter(error.valid_methods or ())))
+        self._refuse_method(request, self._endpoints[name])
         return _until_finished(request, None)
 
     def _unmatched(self, request: Any, failure: Failure) -> Deferred[None]:
-        request.respond(_NOT_FOUND)
+        request.respond(self._refusals(request).not_found)
         return _until_finished(request, None)
+
+    def _refusals(self, request: AgentRequest) -> Refusals:
+        """Those of the face that a path on no list belongs to."""
+        for prefix, refusals in self._prefixes:
+            if request.path == prefix or request.path.startswith(prefix + b"/"):
+                return refusals
+        return PLAIN

@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from agentd.http.messages import Answer
+from agentd.http.messages import INTERNAL, TOO_LARGE, Answer, Response, as_text
 
 Handler = Callable[..., "Answer | Awaitable[Answer]"]
 """``handler(request, **path_parameters)``; plain functions answer without a coroutine's cost."""
@@ -79,6 +79,8 @@ class Route:
     response: Shape | None = None
     events: tuple[Event, ...] = ()
     tags: tuple[str, ...] = ()
+    problem: Any = None
+    """The type of the body of every answer that is no success; None for the shape of the exec family."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -90,12 +92,36 @@ FORM = "application/x-www-form-urlencoded"
 
 
 @frozen
+class Refusals:
+    """What a face answers where none of its handlers is asked. The defaults are those of wire protocol v1."""
+
+    unavailable: Response = Response(503)
+    """No token is installed."""
+    unauthorized: Response = Response(401)
+    not_found: Response = Response(404)
+    """No such path below the face's prefix."""
+    wrong_method: Response = Response(405)
+    """``Allow`` is added."""
+    bad_path: Response = as_text(400, "the path is not percent-encoded UTF-8")
+    too_large: Response = TOO_LARGE
+    internal: Response = INTERNAL
+    early_length: bool = True
+    """Whether a declared length over the cap is refused before the token is looked at."""
+
+
+PLAIN = Refusals()
+
+
+@frozen
 class Face:
     """A route list with a handler for each row, and who may use its bearer routes."""
 
     name: str
     routes: tuple[Route, ...]
     handlers: dict[tuple[str, str], Handler] = field(repr=False)
+    refusals: Refusals = field(default=PLAIN, repr=False)
+    prefix: bytes = b""
+    """Below it every path is this face's, also those that are on no list; empty for none."""
 
     def handler(self, route: Route) -> Handler:
         """The handler of a row.

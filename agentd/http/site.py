@@ -93,9 +93,10 @@ class AgentSite(server.Site):
         if not self._connections:
             return succeed(None)
         self._closed = done
-        for channel in list(self._connections):
-            channel.loseConnection()
         self._abort = self.clock.callLater(CLOSE_SECS, self._abort_all)
+        for channel in list(self._connections):
+            # Ends in this very call where the write half is closed already.
+            channel.loseConnection()
         return done
 
     def _abort_all(self) -> None:

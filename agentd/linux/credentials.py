@@ -130,7 +130,7 @@ def _assume(wanted: FileSystemCredentials, before: FileSystemCredentials) -> Non
     _setfsuid(wanted.uid)
     if current() != wanted:
         raise PermissionError(errno.EPERM, "the thread may not take on the user's rights")
-    if wanted.uid not in (0, before.uid) and _effective_capabilities() & _FS_CAPABILITIES:
+    if wanted.uid not in (0, before.uid) and effective_capabilities() & _FS_CAPABILITIES:
         raise PermissionError(errno.EPERM, "the thread keeps privileges the user does not have")
 
 
@@ -138,10 +138,11 @@ def _restore(before: FileSystemCredentials) -> None:
     try:
         _assume(before, before)
     except BaseException:
-        _end_process()
+        end_process()
 
 
-def _effective_capabilities() -> int:
+def effective_capabilities() -> int:
+    """The calling thread's effective capabilities, a bit each (capget(2))."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     sets = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable; then the same of bits 32 and up
     if _capget(header, sets) < 0:
@@ -149,7 +150,8 @@ def _effective_capabilities() -> int:
     return int(sets[0]) | int(sets[3]) << 32
 
 
-def _end_process() -> NoReturn:
+def end_process() -> NoReturn:
+    """What is left when a thread cannot take its rights back."""
     try:
         os.write(2, b"agentd: a thread cannot take its rights back\n")
     finally:

@@ -18,8 +18,24 @@ from typing import Any, Final, NoReturn
 _LIBRARY: Final = ctypes.CDLL(None, use_errno=True)
 
 _NUMBERS: Final = {
-    "x86_64": {"getgroups": 115, "setgroups": 116, "setfsuid": 122, "setfsgid": 123, "capget": 125},
-    "aarch64": {"capget": 90, "setfsuid": 151, "setfsgid": 152, "getgroups": 158, "setgroups": 159},
+    "x86_64": {
+        "getgroups": 115,
+        "setgroups": 116,
+        "setresuid": 117,
+        "setresgid": 119,
+        "setfsuid": 122,
+        "setfsgid": 123,
+        "capget": 125,
+    },
+    "aarch64": {
+        "capget": 90,
+        "setresuid": 147,
+        "setresgid": 149,
+        "setfsuid": 151,
+        "setfsgid": 152,
+        "getgroups": 158,
+        "setgroups": 159,
+    },
 }
 _EVERYWHERE: Final = {"openat2": 437}
 """Calls added since Linux 5.1 have one number on every architecture."""

@@ -32,6 +32,10 @@ class Daemon:
     """A callable giving the `Lifecycle` now."""
     terminate: Any = field(repr=False)
     """Called once the terminate hook has been answered."""
+    at_start: list[Callable[[], object]] = field(factory=list, repr=False)
+    """Called once the daemon serves."""
+    at_drain: list[Callable[[], None]] = field(factory=list, repr=False)
+    """Called when the daemon begins to stop: nothing new is taken on, what is in flight is waited for."""
     at_stop: list[Callable[[], None]] = field(factory=list, repr=False)
     """Called when the daemon stops, once nothing is in flight."""
 

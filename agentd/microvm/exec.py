@@ -12,6 +12,7 @@ from agentd.http.messages import Answer, Refused, Response, as_json, problem, re
 from agentd.http.query import JsonBody
 from agentd.http.reading import malformed, read_json
 from agentd.http.request import AgentRequest
+from agentd.http.shield import shielded
 from agentd.microvm import shapes
 from agentd.microvm.context import Daemon
 from agentd.process.job import Job, Outcome
@@ -208,7 +209,7 @@ class ExecRoutes:
             raise refuse(status, refusal.value, detail)
         eof = asked.signal is not None
         # The write belongs to the job: a caller that leaves does not take half of it along.
-        result = await _uncancelled(Deferred.fromCoroutine(job.write_stdin(data, eof)))
+        result = await shielded(job.write_stdin(data, eof))
         if result is not Result.WRITTEN:
             status, slug, detail = _WRITE_STATUS[result]
             raise refuse(status, slug, detail)
@@ -267,22 +268,11 @@ def _decode(data_b64: str | None) -> tuple[bytes, int | None]:
         data = base64.b64decode(data_b64, validate=True)
     except (binascii.Error, ValueError):
         return b"", None
-    return data, len(data)
+    # The decoder takes more padding than there should be, and bits that belong to no byte; the contract does not.
+    return (data, len(data)) if base64.b64encode(data) == data_b64.encode() else (b"", None)
 
 
 async def _at_most(waited: "Deferred[Outcome]", seconds: float, clock: object) -> None:
     """Wait for `waited`, `seconds` at the longest; then it is cancelled."""
     waited.addTimeout(seconds, clock, onTimeoutCancel=lambda result, _: None)  # type: ignore[arg-type]
     await waited
-
-
-def _uncancelled(deferred: "Deferred[Result]") -> "Deferred[Result]":
-    """The result of `deferred`, which goes on when the wait for it is cancelled."""
-    waiting: Deferred[Result] = Deferred()
-
-    def done(result: Result) -> None:
-        if not waiting.called:
-            waiting.callback(result)
-
-    deferred.addCallback(done)
-    return waiting

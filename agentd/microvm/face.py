@@ -1,10 +1,11 @@
 """Protocol v1 put together: each row of its route list with its handler."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from agentd.http.messages import Answer
-from agentd.http.request import AgentRequest
-from agentd.http.routes import Face, Handler
+from agentd.http.late import Late
+from agentd.http.routes import Face, Handler, Route
 from agentd.microvm.context import Daemon
 from agentd.microvm.exec import ExecRoutes
 from agentd.microvm.health import HealthRoute
@@ -14,49 +15,28 @@ from agentd.microvm.schema import SchemaRoute
 from agentd.microvm.stream import StreamRoute
 
 
-class _Late:
-    """Handlers whose modules are imported when the first request wants them, on a pool thread.
-
-    Archives and tunnels bring modules that cost a start 20 ms and 200 ms, and memory that a VM which never uses
-    them need not hold (``docs/performance.md``). The request's body waits meanwhile.
-    """
-
-    def __init__(self, daemon: Daemon, load: Any) -> None:
-        self._daemon = daemon
-        self._load = load
-        self._handlers: Any = None
-
-    def handler(self, name: str) -> Handler:
-        """The handler that is the method `name` of the object `load` makes."""
-
-        async def late(request: AgentRequest, **parameters: str) -> Answer:
-            if self._handlers is None:
-                made = (await self._daemon.tools.run_in_thread(self._load))(self._daemon)
-                self._handlers = self._handlers or made
-            answer: Answer = await getattr(self._handlers, name)(request, **parameters)
-            return answer
-
-        return late
-
-
-def _load_files() -> Any:
+def _load_files(daemon: Daemon) -> Callable[[], Any]:
     from agentd.microvm.fs import FileRoutes
 
-    return FileRoutes
+    return partial(FileRoutes, daemon)
 
 
-def _load_tunnel() -> Any:
+def _load_tunnel(daemon: Daemon) -> Callable[[], Any]:
     from agentd.microvm.tcp import TunnelRoute
     from agentd.tunnel import mount
 
     mount.warm()
-    return TunnelRoute
+    return partial(TunnelRoute, daemon)
 
 
-def microvm_face(daemon: Daemon) -> Face:
-    """The face, on the capabilities of `daemon`."""
+def microvm_face(daemon: Daemon, documented: tuple[Route, ...] = ()) -> Face:
+    """The face, on the capabilities of `daemon`. Its OpenAPI document covers the routes `documented` too."""
     hooks, execs = HookRoutes(daemon), ExecRoutes(daemon)
-    files, tunnel = _Late(daemon, _load_files), _Late(daemon, _load_tunnel)
+    in_thread = daemon.tools.run_in_thread
+    files, tunnel = (
+        Late(in_thread, partial(_load_files, daemon)),
+        Late(in_thread, partial(_load_tunnel, daemon)),
+    )
     handlers: dict[tuple[str, str], Handler] = {
         ("POST", f"{HOOK_PREFIX}/ready"): hooks.ready,
         ("POST", f"{HOOK_PREFIX}/validate"): hooks.validate,
@@ -77,6 +57,6 @@ def microvm_face(daemon: Daemon) -> Face:
         ("GET", "/v1/fs/tar"): files.handler("pack"),
         ("PUT", "/v1/fs/tar"): files.handler("extract"),
         ("GET", "/v1/health"): HealthRoute(daemon).health,
-        ("GET", "/v1/schema"): SchemaRoute(ROUTES, daemon.config).schema,
+        ("GET", "/v1/schema"): SchemaRoute(ROUTES, daemon.config, documented).schema,
     }
     return Face("microvm", ROUTES, handlers)

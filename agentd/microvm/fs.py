@@ -9,14 +9,13 @@ from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
 from twisted.internet.defer import Deferred
-from twisted.python.failure import Failure
 
 from agentd.files.disk import DiskGuard
 from agentd.files.errors import FilesError, Kind, RangeUnsatisfiable
 from agentd.files.pump import Flow
-from agentd.files.send import ConsumerVanished, FileRead
 from agentd.files.service import Files
-from agentd.http.messages import HANDED_OVER, OCTETS, TAR, Answer, Headers, Refused, Response, as_text
+from agentd.http import transfer
+from agentd.http.messages import OCTETS, TAR, Answer, Headers, Refused, Response, as_text
 from agentd.http.query import Malformed, parse_query
 from agentd.http.request import AgentRequest
 from agentd.microvm.context import Daemon
@@ -64,55 +63,6 @@ def _header(request: AgentRequest, name: bytes) -> str | None:
     return ", ".join(line.decode("latin-1") for line in lines) if lines else None
 
 
-class _Upload:
-    """Carries a request's body into a sink of `agentd.files`, and the sink's wishes back to the request."""
-
-    def __init__(self, request: AgentRequest) -> None:
-        self._request = request
-        self._sink: Any = None
-        self.result: Deferred[Any] = Deferred(self._cancelled)
-        self.flow = Flow(request.pause_body, request.resume_body, self._failed)
-
-    def start(self, sink: Any, limit: int) -> None:
-        """Begin; `result` fires with what the sink makes of the whole body."""
-        self._sink = sink
-        if self.result.called:
-            sink.abort()
-        else:
-            self._request.stream_body(self, limit)
-
-    def data(self, chunk: bytes) -> None:
-        self._sink.write(chunk)
-
-    def end(self) -> None:
-        self._sink.finish().addCallbacks(self._done, self._fault)
-
-    def lost(self, reason: Exception) -> None:
-        def aborted(result: object) -> None:
-            self._fault(Failure(reason))
-
-        self._sink.abort().addBoth(aborted)
-
-    def _done(self, result: object) -> None:
-        if not self.result.called:
-            self.result.callback(result)
-
-    def _fault(self, failure: Failure) -> None:
-        if not self.result.called:
-            self.result.errback(failure)
-
-    def _failed(self, error: Exception) -> None:
-        # The sink cannot go on: answer now rather than when the caller has sent the rest.
-        def aborted(result: object) -> None:
-            self._fault(Failure(error))
-
-        self._sink.abort().addBoth(aborted)
-
-    def _cancelled(self, _: object) -> None:
-        if self._sink is not None:
-            self._sink.abort()
-
-
 class FileRoutes:
     """The handlers."""
 
@@ -139,13 +89,13 @@ class FileRoutes:
             _refuse(error)
         headers: Headers = ((b"Accept-Ranges", b"bytes"),)
         if found.range is None:
-            return await self._send(request, found, 200, OCTETS, headers)
+            return await transfer.send(request, found, 200, OCTETS, headers)
         part = b"bytes %d-%d/%d" % (
             found.range.first,
             found.range.first + found.range.length - 1,
             found.size or 0,
         )
-        return await self._send(request, found, 206, OCTETS, (*headers, (b"Content-Range", part)))
+        return await transfer.send(request, found, 206, OCTETS, (*headers, (b"Content-Range", part)))
 
     async def write(self, request: AgentRequest) -> Answer:
         """``PUT /v1/fs/file``. Everything that can be refused is, before a byte lands (contract e.3)."""
@@ -175,7 +125,7 @@ class FileRoutes:
         )
         if tree.coding != "identity":
             headers = (*headers, (b"Content-Encoding", tree.coding.encode()))
-        return await self._send(request, tree.read, 200, TAR, headers)
+        return await transfer.send(request, tree.read, 200, TAR, headers)
 
     async def extract(self, request: AgentRequest) -> Answer:
         """``PUT /v1/fs/tar``."""
@@ -185,31 +135,10 @@ class FileRoutes:
         return Response(204)
 
     async def _upload(self, request: AgentRequest, begin: Callable[[Flow], "Deferred[Any]"]) -> Any:
-        upload = _Upload(request)
         try:
-            upload.start(await begin(upload.flow), self._limit)
-            return await upload.result
+            return await transfer.receive(request, begin, self._limit)
         except FilesError as error:
             _refuse(error)
-
-    async def _send(
-        self, request: AgentRequest, found: FileRead, status: int, content_type: bytes, headers: Headers
-    ) -> Answer:
-        if found.length is not None:
-            headers = (*headers, (b"Content-Length", b"%d" % found.length))
-        if request.gone:
-            await found.close()
-            return HANDED_OVER
-        request.start_stream(status, content_type, headers)
-        if request.method == b"HEAD":
-            await found.close()
-        else:
-            try:
-                await found.send(request)
-            except ConsumerVanished:
-                return HANDED_OVER
-        request.finish()
-        return HANDED_OVER
 
 
 def _declared_digest(request: AgentRequest) -> bytes | None:

@@ -1,9 +1,14 @@
-"""The lifecycle hooks (contract a.1, g): recorded before anything else, then decided, then answered."""
+"""The lifecycle hooks (contract a.1, g): recorded before anything else, then decided, then answered.
+
+What a hook has begun is finished, whether or not the platform waits for the answer: a bootstrap that is half done, or
+a handler that nobody stops at the end of its budget, would outlive the call.
+"""
 
 from agentd.guest import identity
 from agentd.http.messages import EMPTY_OK, Answer, Response, as_text
 from agentd.http.query import is_json
 from agentd.http.request import AgentRequest, BodyTooLarge
+from agentd.http.shield import shielded
 from agentd.microvm.context import Daemon
 from agentd.rules import hooks
 from agentd.rules.bootstrap import RunVerdict
@@ -32,14 +37,17 @@ class HookRoutes:
 
     async def suspend(self, request: AgentRequest) -> Answer:
         """``POST …/suspend``: the workload's handler runs before the answer."""
-        return await self._plain(Hook.SUSPEND)
+        return await shielded(self._plain(Hook.SUSPEND))
 
     async def resume(self, request: AgentRequest) -> Answer:
         """``POST …/resume``: the workload's handler runs before the answer."""
-        return await self._plain(Hook.RESUME)
+        return await shielded(self._plain(Hook.RESUME))
 
     async def terminate(self, request: AgentRequest) -> Answer:
         """``POST …/terminate``: handler, answer, then the way out."""
+        return await shielded(self._terminate())
+
+    async def _terminate(self) -> Answer:
         answer = await self._plain(Hook.TERMINATE)
         self._daemon.terminate()
         return answer
@@ -59,11 +67,14 @@ class HookRoutes:
 
     async def run(self, request: AgentRequest) -> Answer:
         """``POST …/run``: bootstrap. The token works as soon as it is installed, before the answer."""
-        daemon = self._daemon
-        index = daemon.guest.observe(Hook.RUN)
+        index = self._daemon.guest.observe(Hook.RUN)
         payload = await self._payload(request)
         if isinstance(payload, Refusal):
             return as_text(400, payload.text) if payload.text else _EMPTY_400
+        return await shielded(self._bootstrap(index, payload))
+
+    async def _bootstrap(self, index: int | None, payload: RunPayload) -> Answer:
+        daemon = self._daemon
         verdict = daemon.guest.run_hook(payload)
         if verdict is RunVerdict.CONFLICT:
             return _CONFLICT

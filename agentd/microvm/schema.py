@@ -1,4 +1,8 @@
-"""``GET /v1/schema``: the contract and the limits in force, in two notations (contract h.2)."""
+"""``GET /v1/schema``: the contract and the limits in force, in two notations (contract h.2).
+
+The schema document is that of protocol v1 alone, as published. The OpenAPI document covers everything the
+daemon serves.
+"""
 
 from typing import Final
 
@@ -36,8 +40,9 @@ def limits(config: Config) -> dict[str, float]:
 class SchemaRoute:
     """The handler. Documents are made once, at the first request for each."""
 
-    def __init__(self, routes: tuple[Route, ...], config: Config) -> None:
+    def __init__(self, routes: tuple[Route, ...], config: Config, documented: tuple[Route, ...] = ()) -> None:
         self._routes = routes
+        self._documented = (*routes, *documented)
         self._limits = limits(config)
         self._made: dict[str, Response] = {}
 
@@ -49,7 +54,7 @@ class SchemaRoute:
         response = self._made.get(wanted)
         if response is None:
             document = (
-                openapi_document(self._routes, TITLE)
+                openapi_document(self._documented, TITLE)
                 if wanted == "openapi"
                 else schema_document(self._routes, self._limits, HOOK_PREFIX, TITLE)
             )

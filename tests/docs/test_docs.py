@@ -10,7 +10,11 @@ from agentd.http.document import markdown
 from agentd.microvm.routes import ROUTES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-DOCUMENTS = [REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+DOCUMENTS = [
+    REPOSITORY / "README.md",
+    REPOSITORY / "CHANGELOG.md",
+    *sorted((REPOSITORY / "docs").glob("*.md")),
+]
 
 
 def test_the_configuration_table_is_that_of_the_code() -> None:

@@ -4,8 +4,20 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from twisted.logger import LogEvent, globalLogPublisher
 
 from tests.http.support import Row, Server
+
+
+@pytest.fixture
+def logged() -> Iterator[list[LogEvent]]:
+    """Every event that is logged during the test."""
+    events: list[LogEvent] = []
+    keep = events.append
+    globalLogPublisher.addObserver(keep)
+    yield events
+    globalLogPublisher.removeObserver(keep)
+
 
 Serve = Callable[..., Server]
 

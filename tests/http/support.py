@@ -35,7 +35,9 @@ class Transport(StringTransport):
         super().__init__(lenient=True)
         self.half_closed = False
         self.aborted = False
+        self.gone = False
         self.late_writes = b""
+        self.protocol: Any = None
 
     def write(self, data: bytes) -> None:
         if self.half_closed or self.aborted:
@@ -51,6 +53,18 @@ class Transport(StringTransport):
 
     def loseWriteConnection(self) -> None:
         self.half_closed = True
+
+    def loseConnection(self) -> None:
+        super().loseConnection()
+        if self.half_closed:
+            # There is nothing left to send, so it is over at once, within this call.
+            self.end(ConnectionDone())
+
+    def end(self, reason: Exception) -> None:
+        """The connection is over, which its protocol hears once."""
+        if not self.gone:
+            self.gone = True
+            self.protocol.connectionLost(Failure(reason))
 
     def abortConnection(self) -> None:
         self.aborted = True
@@ -170,7 +184,6 @@ class Caller:
     channel: Any
     transport: Transport
     _waiting: list[bytes] = field(factory=list)
-    _gone: bool = False
 
     def send(self, *chunks: bytes) -> "Caller":
         """Each chunk arrives as one read, as soon as the server reads."""
@@ -191,7 +204,7 @@ class Caller:
             transport.producerState == "producing"
             and not transport.disconnecting
             and not transport.aborted
-            and not self._gone
+            and not transport.gone
         )
 
     @property
@@ -201,9 +214,7 @@ class Caller:
 
     def leave(self, clean: bool = False) -> None:
         """The caller is gone, or the kernel says that the connection is."""
-        if not self._gone:
-            self._gone = True
-            self.channel.connectionLost(Failure(ConnectionDone() if clean else ConnectionLost()))
+        self.transport.end(ConnectionDone() if clean else ConnectionLost())
 
     def answers(self, *heads: int) -> list[Answer]:
         """Every answer so far; checks that the version is on each and that nothing came after the end."""
@@ -256,10 +267,14 @@ class Server:
         """Let the clock run."""
         self.clock.pump([step] * int(seconds / step))
 
-    def hang_up(self) -> None:
-        """Every caller leaves; then nothing may be left behind: no timer, no request, no connection."""
+    def hang_up(self, settle: float = 0) -> None:
+        """Every caller leaves; then nothing may be left behind: no timer, no request, no connection.
+
+        `settle` is how long the handlers' own timers may still take, in seconds.
+        """
         for caller in self.callers:
             caller.leave()
+        self.clock.advance(settle)
         assert self.site.state.in_flight == 0, self.site.state
         left = [str(call) for call in self.clock.getDelayedCalls()]
         assert left == [], left

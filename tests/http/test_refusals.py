@@ -1,9 +1,14 @@
 """A refusal is decided from headers, and reaches its caller whatever becomes of the body (contract a.0, i)."""
 
+import gc
+
 import pytest
+from twisted.internet.defer import Deferred
+from twisted.logger import LogEvent
 
 from agentd.config import LINGER_BYTES, LINGER_SECS
-from agentd.http.messages import Response
+from agentd.http.messages import Answer, Response
+from agentd.http.request import AgentRequest
 from agentd.http.routes import Auth, Body
 from tests.http.conftest import Serve
 from tests.http.support import BEARER, END, Caller, Row, chunk, chunked_head, echo, get, head_of, post, row
@@ -304,25 +309,63 @@ def test_an_ignored_chunked_body_over_the_cap_is_413(serve: Serve) -> None:
     assert caller.answer().closes
 
 
-def test_a_caller_that_leaves_during_the_drain_costs_nothing(
-    serve: Serve, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Neither a request in flight nor an error in the log; `serve` checks the first."""
+def test_a_caller_that_leaves_during_the_drain_costs_nothing(serve: Serve, logged: list[LogEvent]) -> None:
+    """Neither a request in flight nor a line in the log, on either way to a refusal."""
     server = serve(*ROWS)
-    server.send(head_of(b"/things", 100, bearer=False), b"x" * 50).leave()
-    server.send(head_of(b"/things", 1000, bearer=False), b"x" * 50).leave()
-    server.send(chunked_head(b"/things", bearer=False), chunk(b"x")).leave()
-    assert caplog.records == []
+    for target in (b"/things", b"/things/x/part", b"/nowhere", b"/open", b"/things/x"):
+        for length in (100, 1000):
+            server.send(head_of(target, length, bearer=False), b"x" * 50).leave()
+            server.send(head_of(target, length), b"x" * 50).leave()
+        server.send(chunked_head(target, bearer=False), chunk(b"x")).leave()
+    assert server.site.state.in_flight == 0
+    gc.collect()
+    assert logged == []
 
 
 def test_a_refusal_after_much_was_read_still_keeps_the_connection(serve: Serve) -> None:
     """The drain cap counts what comes after the refusal."""
     rows = (*ROWS, (row("PUT", "/small", body=Body.WANTED), echo(limit=200)))
-    caller = serve(*rows).send(head_of(b"/things", 0) + b"")
-    request = get(b"/small", b"Content-Length: 350", method=b"PUT")
+    request = get(b"/small", b"Content-Length: 290", method=b"PUT")
     caller = serve(*rows).send(request, b"x" * 201, b"x" * 60)
     assert caller.answers() == []
-    caller.send(b"x" * 89)
+    caller.send(b"x" * 29)
     assert caller.answer().status == 413
     assert not caller.answer().closes
     usable(caller)
+
+
+def test_a_refusal_after_a_second_thought_comes_instead_of_the_100(serve: Serve) -> None:
+    """No body is asked for until a handler wants it; then the 100 is sent, once, before the answer."""
+    thinking: list[Deferred[Answer]] = []
+    requests: list[AgentRequest] = []
+
+    def later(request: AgentRequest) -> "Deferred[Answer]":
+        requests.append(request)
+        thinking.append(Deferred())
+        return thinking[-1]
+
+    server = serve((row("POST", "/later", body=Body.WANTED), later), *ROWS)
+    expect = head_of(b"/later", 10, b"Expect: 100-continue")
+    refused = server.send(expect)
+    assert refused.answers() == []
+    thinking[-1].callback(Response(507, b"no room"))
+    assert refused.answer().status == 507
+    assert refused.answer().closes
+    accepted = server.send(expect)
+    assert accepted.answers() == []
+    body = requests[-1].read_body(100)
+    assert accepted.answer().status == 100
+    accepted.send(b"0123456789")
+    body.addCallback(lambda data: thinking[-1].callback(Response(200, data)))
+    assert [answer.status for answer in accepted.answers()] == [100, 200]
+    usable(accepted)
+    impatient = server.send(expect, b"0123456789")
+    impatient.deliver()
+    body = requests[-1].read_body(100)
+    impatient.deliver()
+    body.addCallback(lambda data: thinking[-1].callback(Response(200, data)))
+    assert impatient.answers()[-1].body == b"0123456789"
+    eager = server.send(expect + b"0123456789")
+    body = requests[-1].read_body(100)
+    body.addCallback(lambda data: thinking[-1].callback(Response(200, data)))
+    assert eager.answer().body == b"0123456789", "who has sent the body needs no 100"

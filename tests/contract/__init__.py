@@ -1,0 +1,1 @@
+"""The published contract, and what the daemon says and does about it."""

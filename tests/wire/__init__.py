@@ -1,0 +1,1 @@
+"""Tests through a real socket, of a daemon in a process of its own."""
