@@ -1,4 +1,4 @@
-"""Bringing a process group down: TERM, wait, KILL (contract c.6)."""
+"""Bringing a process group down: TERM, wait, KILL (contract c.6); or KILL at once (environments 3.4)."""
 
 import signal
 from typing import Any, Final
@@ -13,11 +13,13 @@ LOOK_SECS: Final = 0.05
 """Seconds between looks at the group (contract b); the first looks come sooner, doubling up to this."""
 
 
-async def bring_down(group: Group, clock: Any, grace: float) -> bool:
+async def bring_down(group: Group, clock: Any, grace: float | None) -> bool:
     """True when the group was signalled; False when there was nothing to signal.
 
-    Returns once no member lives, or KILL was sent `grace` seconds after TERM.
+    Returns once no member lives, or KILL was sent `grace` seconds after TERM; without a grace there is no TERM.
     """
+    if grace is None:
+        return group.signal(signal.SIGKILL)
     if not group.signal(signal.SIGTERM):
         return False
     started = clock.seconds()

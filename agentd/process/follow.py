@@ -23,6 +23,8 @@ BATCH_BYTES: Final = 4 * PIECE_BYTES
 """What is handed over at once; after each batch the consumer may have paused."""
 TURN_BYTES: Final = 1 << 20
 """Most bytes one follower delivers in one turn of the reactor, so that no reader starves the others."""
+ITEM_BYTES: Final = 1024
+"""What an item counts as at least: a child that writes a byte here and a byte there makes a piece of each."""
 
 
 @frozen
@@ -55,9 +57,11 @@ class Follower:
         self._consumer = consumer
         self._call_soon = call_soon
         self._slack = slack
+        self._replay_end = 0
         self._lagging = False
         self._paused = False
         self._scheduled = False
+        self._watching = False
         self._stopped = False
 
     @property
@@ -66,14 +70,18 @@ class Follower:
         return self._paused
 
     def start(self) -> None:
-        """Begin delivering, in a later turn."""
-        self._output.watch(self._changed)
-        self._changed()
+        """Begin delivering, in a later turn. Does nothing once stopped."""
+        if not self._stopped:
+            self._watching = True
+            self._replay_end = self._output.span.total
+            self._output.watch(self._changed)
+            self._changed()
 
     def stop(self) -> None:
-        """Deliver nothing more."""
-        if not self._stopped:
-            self._stopped = True
+        """Deliver nothing more. May come before `start`, and again."""
+        self._stopped = True
+        if self._watching:
+            self._watching = False
             self._output.unwatch(self._changed)
 
     def pauseProducing(self) -> None:
@@ -97,9 +105,9 @@ class Follower:
 
     def _turn(self) -> None:
         self._scheduled = False
-        # A reader that was held up and owes more than its slack is taken to the present; one that only
-        # attaches far behind is not lagging, and gets its whole replay.
-        slack = self._slack if self._lagging else None
+        # A reader that was held up and owes more than its slack is taken to the present; one that attached far
+        # behind is not lagging until it has had its replay, as far as that can be kept for it.
+        slack = self._slack if self._lagging and self.cursor >= self._replay_end else None
         self._lagging = False
         budget = TURN_BYTES
         while not (self._paused or self._stopped):
@@ -116,7 +124,7 @@ class Follower:
                 return
 
     def _batch(self, slack: int | None) -> tuple[list[Item], int]:
-        """The next items, some `BATCH_BYTES` of them, and how many bytes they hold."""
+        """The next items, some `BATCH_BYTES` of them, and how many bytes they count as."""
         items: list[Item] = []
         size = 0
         while size < BATCH_BYTES:
@@ -128,7 +136,7 @@ class Follower:
                 stream, data = self._output.piece(step.start, step.end)
                 items.append(Piece(step.start, stream, data))
                 step = Bytes(step.start, step.start + len(data))
-                size += len(data)
+                size += max(len(data), ITEM_BYTES)
             else:
                 items.append(step)
                 if isinstance(step, End):

@@ -3,8 +3,9 @@
 Theory of operation
 -------------------
 A group's id is its leader's pid, and the kernel reuses pids. As long as any process of the group exists the
-number stays taken (credentials(7)), but once the group is empty a later process may get it. Two guards:
+number stays taken (credentials(7)), but once the group is empty a later process may get it. Three guards:
 
+* a group found empty when its leader is reaped, or later, is gone for good;
 * a new child of ours with that number proves that the old group is gone: `Groups.claim` marks it so;
 * once our leader has been reaped, a process *with that very pid* is somebody else's: the group is not ours.
 
@@ -45,6 +46,13 @@ class Group(Protocol):
         """The group will not be asked about any more."""
 
 
+def _alive(pgid: int) -> bool:
+    try:
+        return procfs.group_alive(pgid)
+    except OSError:
+        return True  # out of descriptors, say: then the grace runs out and KILL decides
+
+
 class KernelGroup:
     """A `Group` of real processes."""
 
@@ -59,8 +67,9 @@ class KernelGroup:
         self._gone = True
 
     def leader_reaped(self) -> None:
-        """The leader's pid may be reused from here on."""
+        """The leader's pid may be reused from here on, and if nobody else is in the group, so may the group's."""
         self._leader_reaped = True
+        self._send(0)
 
     def ours(self) -> bool:
         """Whether the number still means this group, as far as can be told."""
@@ -72,8 +81,9 @@ class KernelGroup:
 
     def signal(self, number: int) -> bool:
         """`killpg(2)`, behind the guards."""
-        if not self.ours():
-            return False
+        return self.ours() and self._send(number)
+
+    def _send(self, number: int) -> bool:
         try:
             os.killpg(self.pgid, number)
         except ProcessLookupError:
@@ -84,10 +94,10 @@ class KernelGroup:
         return True
 
     def alive(self) -> "Deferred[bool]":
-        """Signal 0, then /proc off the reactor thread."""
+        """Signal 0, then /proc off the reactor thread. A group that cannot be looked at counts as alive."""
         if not self.signal(0):
             return succeed(False)
-        return self._groups.run_in_thread(procfs.group_alive, self.pgid)
+        return self._groups.run_in_thread(_alive, self.pgid)
 
     def release(self) -> None:
         """Forget it."""

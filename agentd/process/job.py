@@ -6,12 +6,14 @@ handler) holds no timer and reads no pipe of its own.
 """
 
 from collections.abc import Callable
+from signal import SIGKILL
 from typing import Any, ClassVar
 
 from attrs import frozen
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.error import ProcessTerminated
 from twisted.internet.protocol import ProcessProtocol
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from agentd.process import escalation
@@ -24,6 +26,8 @@ from agentd.rules import supervision
 from agentd.rules.stdin import Refusal, Result, Stdin
 from agentd.rules.supervision import Action, Cause, Event, Supervision
 
+_log = Logger()
+
 
 @frozen
 class Usage:
@@ -32,6 +36,8 @@ class Usage:
     user_seconds: float
     system_seconds: float
     max_rss_bytes: int
+    """The peak of the largest of them. A child begins as an image of the daemon, and Linux counts that: it is never
+    less than what the daemon itself held at the spawn."""
 
 
 @frozen
@@ -39,7 +45,7 @@ class Outcome:
     """How a job ended."""
 
     exit_code: int | None
-    """None when a signal ended it."""
+    """None when a signal ended it, or, with `signal` None too, when somebody else took its status."""
     signal: int | None
     timed_out: bool
     writers_may_be_alive: bool
@@ -55,7 +61,12 @@ class JobLimits:
     max_output_bytes: int
     stream_buffer_bytes: int
     output_linger_secs: float
-    kill_grace_secs: float
+    kill_grace_secs: float | None
+    """None: KILL at once, without a TERM."""
+    output_quiet_secs: float | None = None
+    """The linger is also over when nothing came for so long."""
+    drain_for_ever: bool = False
+    """Pipes that outlive the linger are read on and dropped, instead of closed: who writes to them may live."""
 
 
 @frozen
@@ -82,6 +93,7 @@ class Job(ProcessProtocol):
         timeout: float | None = None,
         reap_group: bool = False,
         digest: bool = False,
+        output: Output | None = None,
     ) -> None:
         self._tools = tools
         self._limits = limits
@@ -89,12 +101,14 @@ class Job(ProcessProtocol):
         self._pipes_open = 2
         self._deadline: Any = None
         self._linger: Any = None
+        self._quiet: Any = None
+        self._received = 0
         self._escalation: Deferred[bool] | None = None
         self._waiting: list[Deferred[Outcome]] = []
         self._status: tuple[int | None, int | None] = (None, None)
         self._digest: StreamDigest | None = None
         self.stdin = Stdin.at_spawn(plan.stdin)
-        self.output = Output(limits.max_output_bytes, limits.stream_buffer_bytes)
+        self.output = output or Output(limits.max_output_bytes, limits.stream_buffer_bytes)
         self.outcome: Outcome | None = None
         self.sha256: str | None = None
         self.child: Child = tools.spawner(self, plan)
@@ -113,6 +127,11 @@ class Job(ProcessProtocol):
     def published(self) -> bool:
         """Whether the outcome is known."""
         return self.outcome is not None
+
+    @property
+    def exited(self) -> bool:
+        """Whether the child has exited; its output may still be coming in."""
+        return self._state.exited
 
     @property
     def owns_group(self) -> bool:
@@ -162,14 +181,18 @@ class Job(ProcessProtocol):
 
     # -- ProcessProtocol --------------------------------------------------------------------------------
 
-    def childDataReceived(self, childFD: int, data: bytes) -> None:
-        """The child wrote."""
+    def childDataReceived(self, childFD: int, data: bytes | memoryview) -> None:
+        """The child wrote. `data` may be a view that is good only for this call."""
+        self._received += len(data)
         self.output.feed(STDOUT if childFD == 1 else STDERR, data)
+        if self._quiet is not None:
+            self._quiet.reset(self._limits.output_quiet_secs)
         if self._digest is not None:
-            self._digest.update(data)
+            self._digest.update(bytes(data))
 
     def childConnectionLost(self, childFD: int) -> None:
         """One of the child's output pipes has ended."""
+        self.output.end(STDOUT if childFD == 1 else STDERR)
         self._pipes_open -= 1
         if self._pipes_open == 0:
             self._step(Event.PIPES_ENDED)
@@ -199,19 +222,50 @@ class Job(ProcessProtocol):
             self._step(Event.ESCALATION_ENDED)
             return result
 
-        running.addCallback(ended)
+        def failed(reason: Failure) -> bool:
+            # Whatever went wrong, nobody may wait for ever.
+            _log.failure("bringing down process group {pgid} failed", reason, pgid=self.pgid)
+            return False
+
+        running.addErrback(failed).addCallback(ended)
 
     def _start_linger(self) -> None:
-        seconds = self._limits.output_linger_secs
-        self._linger = self._tools.clock.callLater(seconds, self._step, Event.LINGER_EXPIRED)
+        self._linger = self._tools.clock.callLater(self._limits.output_linger_secs, self._linger_over)
+        self._await_silence()
+
+    def _await_silence(self) -> None:
+        if self._limits.output_quiet_secs is not None:
+            self._quiet = self._tools.clock.callLater(self._limits.output_quiet_secs, self._fell_silent)
+
+    def _fell_silent(self) -> None:
+        # The silence must be that of the pipes: a reactor that was busy has not heard what is in them.
+        self._quiet = None
+        heard = self._received
+        self.child.read_rest()
+        if self._state.published:
+            return
+        if self._received > heard:
+            self._await_silence()
+        else:
+            self._step(Event.LINGER_EXPIRED)
+
+    def _linger_over(self) -> None:
+        # The reactor runs timers before it looks at descriptors, so after a stall (a VM that was paused) the end
+        # of the pipes may have been there all along.
+        self.child.read_rest()
+        self._step(Event.LINGER_EXPIRED)
 
     def _stop_reading(self) -> None:
-        self.child.stop_output()
+        if self._limits.drain_for_ever:
+            self.child.discard_output()
+        else:
+            self.child.stop_output()
 
     def _cancel_timers(self) -> None:
-        for timer in (self._deadline, self._linger):
+        for timer in (self._deadline, self._linger, self._quiet):
             if timer is not None and timer.active():
                 timer.cancel()
+        self._deadline = self._linger = self._quiet = None
 
     def _publish(self) -> None:
         if self._digest is None:
@@ -221,7 +275,7 @@ class Job(ProcessProtocol):
 
     def _complete(self, sha256: str | None) -> None:
         exit_code, signal = self._status
-        killed_for_memory = signal is not None and self._tools.out_of_memory(self.child.pid)
+        killed_for_memory = signal == SIGKILL and self._tools.out_of_memory(self.child.pid)
         usage = self.child.usage
         self.sha256 = sha256
         self.outcome = Outcome(

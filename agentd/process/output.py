@@ -10,7 +10,8 @@ Theory of operation
 The ring is two flat byte arrays: the data, and for each byte a tag that says which stream it came from. So its
 memory does not depend on how a child slices its writes (a million one-byte writes cost what one large write
 costs), and the extent of a piece of one stream is a single search for the other tag. It grows by doubling up to its
-size, so that a command that prints a line does not pay for a megabyte.
+size, so that a command that prints a line does not pay for a megabyte; and as long as all it holds is of one
+stream, as it mostly is, the tags are neither kept up nor looked at.
 
 What a reader gets at an offset is decided by `agentd.rules.output`; this module stores and slices.
 """
@@ -35,46 +36,66 @@ class Ring:
         self.capacity = capacity
         self.total = 0
         self._size = 0
-        self._data = bytearray()
+        # Written through views: assigning to a slice of a bytearray copies the other side first.
+        self._data = memoryview(bytearray())
         self._tags = bytearray()
+        self._last = 0
+        """The tag of the last byte."""
+        self._since = 0
+        """The offset from which on every byte has that tag."""
 
     @property
     def start(self) -> int:
         """The first offset that is still here."""
         return max(0, self.total - self.capacity)
 
-    def append(self, tag: int, data: bytes) -> None:
+    def append(self, tag: int, data: bytes | memoryview) -> None:
         """Number and keep `data`; what no longer fits falls off the other end."""
         count = len(data)
+        if count == 0:
+            return
+        if tag != self._last:
+            self._mark()
+            self._last, self._since = tag, self.total
         offset = self.total
         self.total += count
         if count > self.capacity:
-            data = data[count - self.capacity :]
+            data = memoryview(data)[count - self.capacity :]
             offset = self.total - self.capacity
             count = self.capacity
+        self._grow()
+        self._put(self._data, offset, data)
+
+    def _put(self, there: memoryview, offset: int, data: bytes | memoryview) -> None:
+        count = len(data)
         if count == 0:
             return
-        self._grow()
-        size = self._size
-        at = offset % size
-        first = min(count, size - at)
-        self._data[at : at + first] = data if first == count else memoryview(data)[:first]
-        self._tags[at : at + first] = _TAGS[tag] * first
+        at = offset % self._size
+        first = min(count, self._size - at)
+        there[at : at + first] = data if first == count else memoryview(data)[:first]
         if first < count:
-            rest = count - first
-            self._data[:rest] = memoryview(data)[first:]
-            self._tags[:rest] = _TAGS[tag] * rest
+            there[: count - first] = memoryview(data)[first:]
+
+    def _mark(self) -> None:
+        """Write down the tags of the run that ends here."""
+        if self._size == 0:
+            return
+        if len(self._tags) < self._size:
+            self._tags.extend(bytes(self._size - len(self._tags)))
+        since = max(self._since, self.start)
+        self._put(memoryview(self._tags), since, _TAGS[self._last] * (self.total - since))
 
     def _grow(self) -> None:
-        # Until the ring has wrapped, byte n is at index n, so growing is appending.
+        # Until the ring has wrapped, byte n is at index n, so growing keeps what is there where it is.
         if self._size >= self.capacity or self.total <= self._size:
             return
         size = max(_SMALLEST, self._size)
         while size < self.total and size < self.capacity:
             size *= 2
         size = min(size, self.capacity)
-        self._data.extend(bytes(size - self._size))
-        self._tags.extend(bytes(size - self._size))
+        larger = memoryview(bytearray(size))
+        larger[: self._size] = self._data
+        self._data = larger
         self._size = size
 
     def piece(self, start: int, end: int) -> tuple[int, bytes]:
@@ -84,11 +105,15 @@ class Ring:
         """
         at = start % self._size
         stop = min(self._size, at + end - start)
+        if start >= self._since:
+            return self._last, bytes(self._data[at:stop])
+        # Before the last run; it is not to be reached, for its own tags are not written down yet.
+        stop = min(stop, at + self._since - start)
         tag = self._tags[at]
         other = self._tags.find(_TAGS[1 - tag], at, stop)
         if other >= 0:
             stop = other
-        return tag, bytes(memoryview(self._data)[at:stop])
+        return tag, bytes(self._data[at:stop])
 
 
 class Output:
@@ -106,24 +131,33 @@ class Output:
         self.span = Span()
         self._watchers: list[Callable[[], None]] = []
 
-    def feed(self, stream: int, data: bytes) -> None:
-        """`data` was read from the pipe of `stream`."""
+    def feed(self, stream: int, data: bytes | memoryview) -> None:
+        """`data` was read from the pipe of `stream`. What is kept of it is copied."""
         head = self._heads[stream]
         kept, cut = rules.head_room(len(head), self._head_bytes, len(data))
         if kept:
             head += data if kept == len(data) else memoryview(data)[:kept]
         if cut:
             self.truncated = True
+        self._publish(stream, data)
+
+    def _publish(self, stream: int, data: bytes | memoryview) -> None:
+        """Number `data`, keep it, and tell everybody."""
         self._ring.append(stream, data)
         self.span = rules.publish(self.span, len(data), self._ring.capacity)
+        self._tell()
+
+    def _tell(self) -> None:
         for watcher in self._watchers:
             watcher()
+
+    def end(self, stream: int) -> None:
+        """The pipe of `stream` has ended."""
 
     def close(self) -> None:
         """No more will come."""
         self.span = rules.close(self.span)
-        for watcher in self._watchers:
-            watcher()
+        self._tell()
 
     def release_head(self) -> None:
         """Forget what polls return; streams go on replaying the ring."""

@@ -17,6 +17,7 @@ entered with the target's rights is opened with those rights first, and `Plan.cw
 (`agentd.guest.accounts`).
 """
 
+import errno
 import os
 import signal
 import subprocess
@@ -31,6 +32,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from agentd.linux import pidfd
+from agentd.process import signals
 from agentd.process.groups import Group, Groups, KernelGroup
 from agentd.process.pipes import PipeReader, PipeWriter
 
@@ -69,6 +71,12 @@ class Plan:
     """None inherits the daemon's working directory."""
     stdin: bool = False
     credentials: Credentials = SAME
+    executable: str | None = None
+    """The program, when the first word is not it."""
+    umask: int | None = None
+    """None leaves the daemon's."""
+    stdin_timeout: float | None = None
+    """Seconds that a write to stdin may wait for the child; None for the spawner's."""
 
 
 class Child(Protocol):
@@ -92,14 +100,23 @@ class Child(Protocol):
     def resume_output(self) -> None:
         """Read on."""
 
+    def read_rest(self) -> None:
+        """Read what is in the output pipes at this moment, and see their end if it is there."""
+
     def stop_output(self) -> None:
         """Close the output pipes whoever still holds their other ends."""
+
+    def discard_output(self) -> None:
+        """Read the output pipes to their ends, for nobody."""
 
     def write_stdin(self, data: bytes) -> Any:
         """A Deferred `agentd.rules.stdin.Result`."""
 
     def close_stdin(self) -> None:
         """The child reads its end of file."""
+
+    def stdin_broken(self) -> bool:
+        """Whether nobody can read what is written to stdin."""
 
 
 Spawner = Callable[[ProcessProtocol, Plan], Child]
@@ -110,9 +127,11 @@ Spawner = Callable[[ProcessProtocol, Plan], Child]
 class _ExitWatch:
     """Readable when the child has ended."""
 
-    def __init__(self, fd: int, ended: Callable[[], None]) -> None:
+    def __init__(self, reactor: Any, fd: int, ended: Callable[[], None]) -> None:
+        self._reactor = reactor
         self._fd = fd
-        self._ended = ended
+        self._ended: Callable[[], None] | None = ended
+        reactor.addReader(self)
 
     def fileno(self) -> int:
         return self._fd
@@ -121,26 +140,38 @@ class _ExitWatch:
         return "agentd.process"
 
     def doRead(self) -> Any:
-        self._ended()
+        if self._ended is not None:
+            self._ended()
+
+    def doWrite(self) -> Any:
+        """An event of an older descriptor of this number."""
 
     def connectionLost(self, reason: Any) -> None:
-        pass
+        # The reactor saw a hang-up, of this descriptor or of an older one of its number, and stopped watching.
+        self.doRead()
+        if self._fd >= 0:
+            self._reactor.addReader(self)
 
     def close(self) -> None:
-        os.close(self._fd)
+        self._reactor.removeReader(self)
+        fd, self._fd = self._fd, -1
+        os.close(fd)
+        self._ended = None
 
 
 @implementer(IProcessTransport)
 class GroupProcess:
-    """A child in its own process group, as a Twisted process transport."""
+    """A child in its own process group, as a Twisted process transport.
+
+    Once the child has exited and both pipes have ended it lets go of its protocol, so that neither keeps the
+    other alive.
+    """
 
     def __init__(self, spawner: "ProcessSpawner", protocol: ProcessProtocol, plan: Plan) -> None:
-        self._reactor = spawner.reactor
         self._spawner = spawner
-        self.proto = protocol
+        self._protocol: ProcessProtocol | None = protocol
+        self._reason: Failure | None = None
         self.usage: Any = None
-        self._exited = False
-        self._outputs_open = 2
         pipes = _Pipes(plan.stdin)
         try:
             self.pid = _popen(plan, pipes)
@@ -149,7 +180,7 @@ class GroupProcess:
             raise
         pipes.close_child_ends()
         try:
-            self._watch = _ExitWatch(pidfd.open(self.pid), self.reap)
+            watched = pidfd.open(self.pid)
         except OSError as reason:
             # Out of descriptors: a child whose end cannot be seen must not live.
             os.killpg(self.pid, signal.SIGKILL)
@@ -158,51 +189,62 @@ class GroupProcess:
             raise SpawnFailed(f"cannot watch the child: {reason.strerror}") from None
         self.group: KernelGroup = spawner.groups.claim(self.pid)
         spawner.children[self.pid] = self
+        reactor = spawner.reactor
+        self._watch = _ExitWatch(reactor, watched, self.reap)
         self._stdin = (
-            PipeWriter(self._reactor, pipes.stdin_ours, spawner.stdin_timeout)
+            PipeWriter(
+                reactor,
+                pipes.stdin_ours,
+                spawner.stdin_timeout if plan.stdin_timeout is None else plan.stdin_timeout,
+            )
             if pipes.stdin_ours is not None
             else None
         )
         self._readers = [
-            PipeReader(self._reactor, fd, self._feeder(stream), self._ender(stream))
+            PipeReader(reactor, fd, self._feeder(protocol, stream), self._ender(protocol, stream))
             for stream, fd in ((STDOUT, pipes.stdout_ours), (STDERR, pipes.stderr_ours))
         ]
-        self._reactor.addReader(self._watch)
         protocol.makeConnection(self)
 
-    def _feeder(self, stream: int) -> Callable[[bytes], None]:
-        receive = self.proto.childDataReceived
+    def _feeder(self, protocol: ProcessProtocol, stream: int) -> Callable[[memoryview], None]:
+        receive: Callable[[int, Any], None] = protocol.childDataReceived
         return lambda data: receive(stream, data)
 
-    def _ender(self, stream: int) -> Callable[[], None]:
+    def _ender(self, protocol: ProcessProtocol, stream: int) -> Callable[[], None]:
         def ended() -> None:
-            self.proto.childConnectionLost(stream)
-            self._outputs_open -= 1
+            protocol.childConnectionLost(stream)
             self._maybe_ended()
 
         return ended
 
     def reap(self) -> None:
         """Take the child's status if it has one; called when its pidfd turns readable, and as PID 1."""
-        if self._exited:
+        if self._reason is not None:
             return
-        pid, status, usage = os.wait4(self.pid, os.WNOHANG)
-        if pid == 0:
-            return
-        self._exited = True
-        self._reactor.removeReader(self._watch)
+        status: int | None = None
+        try:
+            pid, status, self.usage = os.wait4(self.pid, os.WNOHANG)
+        except ChildProcessError:
+            pass  # somebody else has waited for it: it has ended, and nobody can say how (contract c.5)
+        else:
+            if pid == 0:
+                self.usage = None
+                return
         self._watch.close()
         del self._spawner.children[self.pid]
         self.group.leader_reaped()
-        self.usage = usage
         self._reason = _exit_reason(status)
-        self.proto.processExited(self._reason)
+        if self._protocol is not None:
+            self._protocol.processExited(self._reason)
         self._maybe_ended()
 
     def _maybe_ended(self) -> None:
-        if self._exited and self._outputs_open == 0:
+        if self._reason is None or any(reader.open for reader in self._readers):
+            return
+        protocol, self._protocol = self._protocol, None
+        if protocol is not None:
             self.close_stdin()
-            self.proto.processEnded(self._reason)
+            protocol.processEnded(self._reason)
 
     # -- Child -----------------------------------------------------------------------------------------
 
@@ -216,11 +258,21 @@ class GroupProcess:
         for reader in self._readers:
             reader.resume()
 
+    def read_rest(self) -> None:
+        """Read what is in both pipes now."""
+        for reader in self._readers:
+            reader.read_rest()
+
     def stop_output(self) -> None:
         """Close both pipes."""
         for reader in self._readers:
             reader.close()
-        self._outputs_open = 0
+        self._maybe_ended()
+
+    def discard_output(self) -> None:
+        """Read both pipes to their ends, and drop it."""
+        for reader in self._readers:
+            reader.discard()
 
     def write_stdin(self, data: bytes) -> Any:
         """Write to the child's stdin, which the plan must have asked for."""
@@ -232,6 +284,10 @@ class GroupProcess:
         """Close the child's stdin if it has one."""
         if self._stdin is not None:
             self._stdin.close()
+
+    def stdin_broken(self) -> bool:
+        """Whether the pipe is closed, or nobody has its other end."""
+        return self._stdin is None or self._stdin.broken()
 
     # -- IProcessTransport ------------------------------------------------------------------------------
 
@@ -247,6 +303,7 @@ class GroupProcess:
             self.close_stdin()
         else:
             self._readers[descriptor - 1].close()
+            self._maybe_ended()
 
     def writeToChild(self, childFD: int, data: bytes) -> None:
         """Write to stdin."""
@@ -258,11 +315,11 @@ class GroupProcess:
 
     def closeStdout(self) -> None:
         """Close stdout."""
-        self._readers[0].close()
+        self.closeChildFD(STDOUT)
 
     def closeStderr(self) -> None:
         """Close stderr."""
-        self._readers[1].close()
+        self.closeChildFD(STDERR)
 
     def loseConnection(self) -> None:
         """Close every pipe."""
@@ -324,6 +381,7 @@ def _popen(plan: Plan, pipes: _Pipes) -> int:
     try:
         process = subprocess.Popen(
             plan.argv,
+            executable=plan.executable,
             env=plan.env,
             cwd=plan.cwd,
             stdin=pipes.stdin_theirs,
@@ -333,10 +391,10 @@ def _popen(plan: Plan, pipes: _Pipes) -> int:
             user=credentials.uid,
             group=credentials.gid,
             extra_groups=credentials.groups,
+            umask=-1 if plan.umask is None else plan.umask,
         )
     except OSError as reason:
-        where = plan.cwd if plan.cwd is not None and reason.filename == plan.cwd else plan.argv[0]
-        raise SpawnFailed(f"{where}: {reason.strerror}") from None
+        raise SpawnFailed(f"{_at_fault(reason, plan)}: {reason.strerror}") from None
     except (ValueError, subprocess.SubprocessError, OverflowError) as reason:
         raise SpawnFailed(str(reason)) from None
     # Popen must never wait: with a return code set it believes that the child has been reaped, which is
@@ -345,7 +403,23 @@ def _popen(plan: Plan, pipes: _Pipes) -> int:
     return process.pid
 
 
-def _exit_reason(status: int) -> Failure:
+_IDENTITY_ERRORS = frozenset({errno.EPERM, errno.EINVAL, errno.EAGAIN})
+"""What setting ids and groups fails with; changing directory fails with none of these (chdir(2), setresuid(2))."""
+
+
+def _at_fault(reason: OSError, plan: Plan) -> str:
+    """What a failed start is about. Popen names the program, or the directory for everything before the exec."""
+    program = plan.executable or plan.argv[0]
+    if reason.filename == program:
+        return program
+    if plan.cwd is None or reason.filename != plan.cwd or reason.errno in _IDENTITY_ERRORS:
+        return "cannot start a child"
+    return plan.cwd
+
+
+def _exit_reason(status: int | None) -> Failure:
+    if status is None:
+        return Failure(error.ProcessTerminated())
     code = os.waitstatus_to_exitcode(status)
     if code == 0:
         return Failure(error.ProcessDone(status))
@@ -362,7 +436,11 @@ class ProcessSpawner:
         self.groups = groups
         self.stdin_timeout = stdin_timeout
         self.children: dict[int, GroupProcess] = {}
+        self._prepared = False
 
     def __call__(self, protocol: ProcessProtocol, plan: Plan) -> GroupProcess:
         """Start `plan`; see `Spawner`."""
+        if not self._prepared:
+            self._prepared = True
+            signals.keep_from_children()
         return GroupProcess(self, protocol, plan)

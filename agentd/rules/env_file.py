@@ -1,9 +1,9 @@
 """The environment files of an environment, and the layers that a command's variables come from.
 
-A file holds one ``NAME=VALUE`` a line. Blank lines and lines that begin with ``#`` are skipped, a leading ``export `` is
-allowed, one pair of matching quotes around the value is removed, nothing is expanded, and a later line for the same
-name wins. A line that is none of this is skipped and counted, so that one typing error does not take the other
-variables away (environments 3.2).
+A file holds one ``NAME=VALUE`` a line. Blank lines and lines that begin with ``#`` are skipped, a leading
+``export `` is allowed, one pair of matching quotes around the value is removed, nothing is expanded, and a
+later line for the same name wins. A line that is none of this is skipped and counted, so that one typing error
+does not take the other variables away (environments 3.2).
 
 Layers, lowest first: the base, the request, the package's file, the platform's file. A name that a file sets cannot
 be replaced by a request, and setting it to nothing counts as setting it.

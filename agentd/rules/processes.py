@@ -18,8 +18,8 @@ deletion frees the slot of a started process (environments 6.1).
 * A deletion takes the record and its slot away at once; the kill is reaped later, and those who are attached learn
   of it then. Long polls end at once as if the process had never been.
 
-Readers hold no part of a record: a long poll is a small machine of its own over the output's `Span`, so any number of
-them come and go without changing what another sees.
+Readers hold no part of a record: a long poll is a small machine of its own over the output's `Span`, so any
+number of them come and go without changing what another sees.
 """
 
 from enum import Enum, unique

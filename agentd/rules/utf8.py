@@ -30,9 +30,9 @@ LONGEST: Final = 4
 
 def _allowed() -> dict[int, tuple[int, int, int]]:
     """Lead byte: continuation bytes it wants, and the bounds of the first of them (Unicode table 3-7)."""
-    table = {lead: (1, 0x80, 0xBF) for lead in range(0xC2, 0xE0)}
-    table |= {lead: (2, 0x80, 0xBF) for lead in range(0xE0, 0xF0)}
-    table |= {lead: (3, 0x80, 0xBF) for lead in range(0xF0, 0xF5)}
+    table = dict.fromkeys(range(0xC2, 0xE0), (1, 0x80, 0xBF))
+    table |= dict.fromkeys(range(0xE0, 0xF0), (2, 0x80, 0xBF))
+    table |= dict.fromkeys(range(0xF0, 0xF5), (3, 0x80, 0xBF))
     table[0xE0] = (2, 0xA0, 0xBF)
     table[0xED] = (2, 0x80, 0x9F)
     table[0xF0] = (3, 0x90, 0xBF)

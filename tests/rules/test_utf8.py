@@ -9,8 +9,7 @@ from agentd.rules.utf8 import NOTHING_HELD, arrive, begun, decoded, incomplete, 
 
 # Bytes that matter to UTF-8 are common here: leads of every class, continuations, and what can never be right.
 BYTES = st.sampled_from(
-    list(b"aZ\x00\x7f") + [0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC2, 0xDF, 0xE0, 0xE2, 0xED, 0xEF]
-    + [0xF0, 0xF4, 0xF5, 0xFF]
+    list(b"aZ\x00\x7f\x80\x8f\x90\x9f\xa0\xbf\xc0\xc2\xdf\xe0\xe2\xed\xef\xf0\xf4\xf5\xff")
 )
 HOSTILE = st.one_of(st.lists(BYTES, max_size=40).map(bytes), st.text(max_size=20).map(str.encode))
 

@@ -1,0 +1,1 @@
+"""Children, their pipes and their ends: real ones, and scripted ones where time or order matters."""
