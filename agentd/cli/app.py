@@ -11,6 +11,7 @@ from agentd._version import VERSION
 from agentd.cli import exits
 from agentd.cli.copy import cat, cp
 from agentd.cli.demo import demo
+from agentd.cli.environments import env
 from agentd.cli.forward import forward
 from agentd.cli.machine import bootstrap, health, ps, schema
 from agentd.cli.options import common
@@ -30,7 +31,7 @@ def agentctl() -> None:
     """
 
 
-for _command in (health, run, ps, logs, kill, schema, bootstrap, cp, cat, forward, demo):
+for _command in (health, run, ps, logs, kill, schema, bootstrap, cp, cat, forward, env, demo):
     agentctl.add_command(_command)
 
 

@@ -1,8 +1,9 @@
 """Commands about files: `cp` and `cat`.
 
 `cp` copies one file or one tree in either direction. A path in the VM is written `vm:/path`. What arrives is
-checked against the digest that the far end took; nothing is resumed, and a copy that fails leaves no half file. A
-tree is copied so that the destination becomes that tree: what is in SRC lands directly in DST.
+checked against the digest that the far end took: of an upload the daemon tells it, of a download too where it can,
+else sha256sum(1) is asked in the VM. Nothing is resumed, and a copy that fails leaves no half file. A tree is
+copied so that the destination becomes that tree: what is in SRC lands directly in DST.
 """
 
 import base64
@@ -86,7 +87,7 @@ def _stored(stored: Any) -> dict[str, Any]:
 
 
 async def _down(client: "Client", path: str, local: str, progress: Progress) -> dict[str, Any]:
-    from agentd.client.errors import MalformedRequest
+    from agentd.client.errors import DigestMismatch, MalformedRequest
 
     try:
         download = await client.files.read(path)
@@ -102,14 +103,18 @@ async def _down(client: "Client", path: str, local: str, progress: Progress) -> 
         }
     if local.endswith("/") or os.path.isdir(local):
         local = os.path.join(local, os.path.basename(path))
-    async with download:
-        download.progress = lambda done: progress(done, download.length)
-        await client.files.keep(download, local)
+    download.progress = lambda done: progress(done, download.length)
+    await client.files.keep(download, local)
+    verified = download.verified
+    if not verified and (there := await client.sha256(path)) is not None:
+        if there != download.sha256:
+            raise DigestMismatch(f"{local} is not what {path} in the VM holds now")
+        verified = True
     return {
         "kind": "file",
         "bytes": download.received,
         "sha256": download.sha256.hex(),
-        "verified": download.verified,
+        "verified": verified,
     }
 
 

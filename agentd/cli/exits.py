@@ -24,11 +24,11 @@ from agentd.client.errors import (
     AgentError,
     AnswerError,
     DigestMismatch,
+    LocalFault,
     ProtocolFault,
     SpawnFailed,
     TransportFault,
 )
-from agentd.client.local import LocalFault
 from agentd.client.messages import PollResponse
 from agentd.client.retry import Fault
 

@@ -9,9 +9,10 @@ directions end. A tunnel that was cut resets the local connection: half an answe
 from typing import TYPE_CHECKING, Any
 
 import click
-from twisted.internet import protocol
+from twisted.internet import error, protocol
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IHalfCloseableProtocol
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from agentd.cli import exits
@@ -92,7 +93,13 @@ class Forwarder:
         """Serve a new connection until it ends."""
         serving = Deferred.fromCoroutine(self._serve(local))
         self._running.add(serving)
-        serving.addBoth(lambda _: self._running.discard(serving))
+
+        def ended(result: Any) -> None:
+            self._running.discard(serving)
+            if isinstance(result, Failure) and result.value is not None:
+                self._note(result.value)
+
+        serving.addBoth(ended)
 
     def stop(self) -> None:
         """End all connections."""
@@ -170,6 +177,7 @@ def forward(session: Session, ports: str, verify: str | None, key_file: Any) -> 
         raise click.UsageError("--verify and --key-file go together")
 
     async def serve(client: "Client") -> int:
+        from agentd.client.errors import LocalFault
         from agentd.client.tunnel import Verify
 
         pinned = None
@@ -178,7 +186,10 @@ def forward(session: Session, ports: str, verify: str | None, key_file: Any) -> 
         forwarder = Forwarder(session, client, remote, pinned)
         factory = protocol.Factory.forProtocol(lambda: Local(forwarder))
         factory.noisy = False
-        port = session.reactor().listenTCP(local, factory, interface=address)
+        try:
+            port = session.reactor().listenTCP(local, factory, interface=address)
+        except error.CannotListenError as fault:
+            raise LocalFault(str(fault)) from None
         here = port.getHost()
         session.show(
             {"event": "listening", "address": here.host, "port": here.port, "remote": remote},

@@ -125,7 +125,7 @@ def bootstrap(session: Session, env: tuple[str, ...], identity_seed: Any, host_p
     token = session.token or secrets.token_urlsafe(32)
 
     async def install(client: "Client") -> None:
-        from agentd.rules.payload import TunnelIdentity
+        from agentd.client import TunnelIdentity
 
         identity = None
         if identity_seed is not None or host_public_key is not None:

@@ -4,6 +4,7 @@ They may stand before the command or after it; the last one counts. A token on a
 every process of the machine, so a file or the environment are offered beside the flag.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -79,15 +80,12 @@ def line_range(text: str) -> tuple[int | None, int | None]:
     Raises:
         click.BadParameter: anything else.
     """
-    first, colon, last = text.partition(":")
-    try:
-        start = int(first) if first else None
-        end = (int(last) if last else None) if colon else start
-    except ValueError:
-        start = end = 0
-    if (start is None and end is None) or (start is not None and start < 1) or (end or 1) < (start or 1):
+    found = re.fullmatch(r"(\d*)(:?)(\d*)", text, re.ASCII)
+    start, end = (int(part) if part else None for part in found.group(1, 3)) if found else (None, None)
+    bounds = [bound for bound in (start, end) if bound is not None]
+    if not bounds or bounds[0] < 1 or bounds != sorted(bounds):
         raise click.BadParameter(f"{text!r} is not a range of lines such as 10:20, 10:, :20 or 10")
-    return start, end
+    return start, end if found and found[2] else start
 
 
 def forward_spec(text: str) -> tuple[str, int, int]:

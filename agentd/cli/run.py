@@ -22,6 +22,7 @@ from agentd.cli.terminal import StandardInput, Writer
 if TYPE_CHECKING:
     from agentd.client.client import Client
     from agentd.client.execs import Exec
+    from agentd.client.messages import PollResponse
     from agentd.client.sse import Event
 
 QUIET_SECONDS = 1.0
@@ -74,37 +75,51 @@ def run(session: Session, /, command: tuple[str, ...], exec_id: str | None, **op
         session.on_interrupt = _killer(session, handle)
         await client.start(command, exec_id=handle.exec_id, **request)
         if session.as_json:
-            await _emit(session)(b'{"event":"started","exec_id":%s}\n' % _quoted(handle.exec_id))
-        feeding = _feed(session, handle) if options["stdin"] else None
-        try:
-            sink = _sink(session)
-            async with handle.follow() as events:
-                async for event in events:
-                    await sink(event)
-        except BrokenPipeError:
-            await handle.kill()
-            return exits.SIGNALLED + SIGPIPE
-        except Exception:
-            session.note(f"exec {handle.exec_id} may still run: see agentctl ps, logs and kill")
-            raise
-        finally:
-            if feeding is not None:
-                feeding.cancel()
-        outcome = await handle.wait()
-        await handle.ack()
-        status = exits.outcome_status(outcome)
-        if session.as_json:
-            from agentd.client.client import as_json
-
-            result = {"event": "outcome", "status": status, **as_json(outcome)}
-            for stream in ("stdout", "stderr"):
-                del result[stream]
-            session.show(result)
-        elif note := exits.outcome_note(outcome):
-            session.note(note)
-        return status
+            session.show({"event": "started", "exec_id": handle.exec_id})
+        return await _see_through(session, handle, feed=options["stdin"])
 
     return session.run(follow)
+
+
+async def _see_through(session: Session, handle: "Exec", *, feed: bool) -> int:
+    """Follow a started command to its end and return the status to exit with."""
+    faults: list[Exception] = []
+    feeding = Deferred.fromCoroutine(_feed(session, handle, faults)) if feed else None
+    try:
+        await _print_events(session, handle)
+    except BrokenPipeError:
+        await handle.kill()
+        return exits.SIGNALLED + SIGPIPE
+    except Exception:
+        session.note(f"exec {handle.exec_id} may still run: see agentctl ps, logs and kill")
+        raise
+    finally:
+        if feeding is not None:
+            feeding.cancel()
+    outcome = await handle.wait()
+    await handle.ack()
+    if faults:
+        raise faults[0]
+    status = exits.outcome_status(outcome)
+    if session.as_json:
+        session.show({"event": "outcome", "status": status, **_result(outcome)})
+    elif note := exits.outcome_note(outcome):
+        session.note(note)
+    return status
+
+
+async def _print_events(session: Session, handle: "Exec") -> None:
+    sink = _sink(session)
+    async with handle.follow() as events:
+        async for event in events:
+            await sink(event)
+
+
+def _result(outcome: "PollResponse") -> dict[str, Any]:
+    """An outcome without the output, which was printed as it came."""
+    from agentd.client.client import as_json
+
+    return {name: value for name, value in as_json(outcome).items() if name not in ("stdout", "stderr")}
 
 
 @click.command()
@@ -168,30 +183,20 @@ def _killer(session: Session, handle: "Exec") -> Callable[[], object]:
     return lambda: Deferred.fromCoroutine(end())
 
 
-def _feed(session: Session, handle: "Exec") -> Deferred[Any]:
-    """Send standard input until it ends or the command has enough of it."""
+async def _feed(session: Session, handle: "Exec", faults: list[Exception]) -> None:
+    """Send standard input until it ends or the command has enough of it.
 
-    async def feed() -> None:
-        from agentd.client.errors import AgentError, StdinClosed
+    If it cannot be sent whole, the command is ended: it must not take a part for all of it, nor wait for ever.
+    """
+    from agentd.client.errors import AgentError, StdinClosed
 
-        try:
-            await handle.feed(StandardInput(session.reactor()))
-        except (StdinClosed, CancelledError):
-            return
-        except (AgentError, OSError) as fault:
-            session.note(f"standard input: {exits.explain(fault)}")
-
-    return Deferred.fromCoroutine(feed())
-
-
-def _emit(session: Session) -> Callable[[bytes], Any]:
-    return Writer(session.reactor(), 1).write
-
-
-def _quoted(text: str) -> bytes:
-    import json
-
-    return json.dumps(text).encode()
+    try:
+        await handle.feed(StandardInput(session.reactor()))
+    except (StdinClosed, CancelledError):
+        pass
+    except (AgentError, OSError) as fault:
+        faults.append(fault)
+        await handle.kill()
 
 
 def _sink(session: Session) -> Callable[["Event"], Any]:

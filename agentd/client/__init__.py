@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from agentd.client.client import Client
     from agentd.client.credentials import Lifetimes
+    from agentd.client.environments import Environment
     from agentd.client.errors import AgentError, AnswerError, TransportFault
     from agentd.client.execs import Exec
     from agentd.client.follow import ByteStream, Follow
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from agentd.client.secret import Secret
     from agentd.client.sse import Gap, Output
     from agentd.client.tunnel import Tunnel, Verify
+    from agentd.rules.payload import TunnelIdentity
 
 __all__ = [
     "NO_RETRY",
@@ -30,6 +32,7 @@ __all__ = [
     "ByteStream",
     "Client",
     "Diagnosis",
+    "Environment",
     "Exec",
     "ExitEvent",
     "Fault",
@@ -42,36 +45,39 @@ __all__ = [
     "Secret",
     "TransportFault",
     "Tunnel",
+    "TunnelIdentity",
     "Verify",
 ]
 
 _HOME = {
-    "NO_RETRY": "retry",
-    "AgentError": "errors",
-    "AnswerError": "errors",
-    "Backoff": "retry",
-    "ByteStream": "follow",
-    "Client": "client",
-    "Diagnosis": "proxy",
-    "Exec": "execs",
-    "ExitEvent": "messages",
-    "Fault": "retry",
-    "Follow": "follow",
-    "Gap": "sse",
-    "Health": "messages",
-    "Lifetimes": "credentials",
-    "Output": "sse",
-    "PollResponse": "messages",
-    "Secret": "secret",
-    "TransportFault": "errors",
-    "Tunnel": "tunnel",
-    "Verify": "tunnel",
+    "NO_RETRY": "agentd.client.retry",
+    "AgentError": "agentd.client.errors",
+    "AnswerError": "agentd.client.errors",
+    "Backoff": "agentd.client.retry",
+    "ByteStream": "agentd.client.follow",
+    "Client": "agentd.client.client",
+    "Diagnosis": "agentd.client.proxy",
+    "Environment": "agentd.client.environments",
+    "Exec": "agentd.client.execs",
+    "ExitEvent": "agentd.client.messages",
+    "Fault": "agentd.client.retry",
+    "Follow": "agentd.client.follow",
+    "Gap": "agentd.client.sse",
+    "Health": "agentd.client.messages",
+    "Lifetimes": "agentd.client.credentials",
+    "Output": "agentd.client.sse",
+    "PollResponse": "agentd.client.messages",
+    "Secret": "agentd.client.secret",
+    "TransportFault": "agentd.client.errors",
+    "Tunnel": "agentd.client.tunnel",
+    "TunnelIdentity": "agentd.rules.payload",
+    "Verify": "agentd.client.tunnel",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    value = getattr(import_module(_HOME[name]), name)
     globals()[name] = value
     return value

@@ -70,12 +70,15 @@ class Body(protocol.Protocol):
         """
         parts: list[bytes] = []
         size = 0
-        while data := await self.read():
-            size += len(data)
-            if size > limit:
-                self.close()
-                raise ProtocolFault(f"the answer is longer than {limit} bytes")
-            parts.append(data)
+        try:
+            while data := await self.read():
+                size += len(data)
+                if size > limit:
+                    raise ProtocolFault(f"the answer is longer than {limit} bytes")
+                parts.append(data)
+        except BaseException:
+            self.close()
+            raise
         return b"".join(parts)
 
     def __aiter__(self) -> "Body":
@@ -88,8 +91,16 @@ class Body(protocol.Protocol):
         return data
 
     def close(self) -> None:
-        """Stop: an unfinished body closes its connection. May be repeated."""
+        """Stop: an unfinished body closes its connection. May be repeated.
+
+        Not before the next turn of the reactor: the end may be in the bytes that are just being delivered, and then
+        the connection is whole and can be kept.
+        """
         self._inbox.discard()
+        if not self._over:
+            self._reactor.callLater(0, self._stop)
+
+    def _stop(self) -> None:
         if not self._over and self.transport is not None:
             self._over = True
             self.transport.stopProducing()

@@ -7,14 +7,15 @@ Everything is a coroutine; `Deferred.fromCoroutine` turns one into a Deferred wh
 and, if wished, the HTTP client are given; nothing is global.
 """
 
+import re
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from agentd.client.credentials import Lifetimes
-from agentd.client.errors import AnswerError, BootstrapConflict, TransportFault
+from agentd.client.errors import AnswerError, BootstrapConflict, SpawnFailed, TransportFault
 from agentd.client.execs import Exec, start_body, wait_applied
 from agentd.client.files import Files
 from agentd.client.messages import Health, PollResponse, ProcGroup, ProcsResponse
@@ -27,6 +28,9 @@ from agentd.client.transport import HTTP, Transport, default_http
 from agentd.client.tunnel import Tunnels
 from agentd.rules.payload import TunnelIdentity
 
+if TYPE_CHECKING:
+    from agentd.client.environments import Environment
+
 HOOKS = "/aws/lambda-microvms/runtime/v1"
 """Where the platform posts its hooks (contract (a))."""
 
@@ -35,6 +39,10 @@ DEFAULT_PORT = 9000
 
 START_WAIT_SECONDS = 25
 """How long `run` lets a start hold its answer."""
+
+
+DIGEST_SECONDS = 600.0
+"""How long the VM may take to hash a file."""
 
 
 class Client:
@@ -103,8 +111,9 @@ class Client:
         return f"<Client {self._transport.base}>"
 
     async def close(self) -> None:
-        """Let the kept connections go."""
+        """Let the kept connections go. No call is to be under way."""
         if self._pool is not None:
+            await self._transport.pause(0)  # the last answer's connection is kept when its delivery is over
             await self._pool.closeCachedConnections()
 
     # The machine
@@ -205,6 +214,23 @@ class Client:
             return await handle.ack()
         except (TransportFault, AnswerError):
             return outcome
+
+    async def sha256(self, path: str) -> bytes | None:
+        """The digest of a file in the VM, taken there by its sha256sum(1); None where it cannot be had so."""
+        try:
+            outcome = await self.run(["sha256sum", "--", path], timeout=DIGEST_SECONDS)
+        except SpawnFailed:
+            return None
+        found = re.match(r"\\?([0-9a-f]{64}) ", outcome.stdout or "")
+        return bytes.fromhex(found[1]) if found and outcome.succeeded else None
+
+    # The environment
+
+    def environment(self, environment_id: str = "local") -> "Environment":
+        """The environments API of the VM: commands, files and processes of its agent user."""
+        from agentd.client.environments import Environment
+
+        return Environment(self._transport, self.tunnel, environment_id)
 
     # The endpoint proxy
 

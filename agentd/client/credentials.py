@@ -88,6 +88,8 @@ class Use:
 class Await:
     """A mint is under way: wait for its end and decide again."""
 
+    mint: Mint
+
 
 @frozen
 class Ask:
@@ -112,7 +114,7 @@ def decide(cache: Cache, port: int, now: float, lifetimes: Lifetimes) -> Decisio
         if fresh or (cache.failed_at is not None and 0 <= now - cache.failed_at < lifetimes.retry):
             return Use()
     if cache.minting is not None:
-        return Await()
+        return Await(cache.minting)
     return Ask((grant.ports if grant is not None else frozenset()) | {port})
 
 

@@ -74,6 +74,10 @@ class DigestMismatch(AgentError):
     """The bytes stored or received are not the bytes sent."""
 
 
+class LocalFault(AgentError):
+    """Reading or writing on this side failed, or an archive from the VM holds what may not be extracted."""
+
+
 class WaitTimedOut(AgentError):
     """`Exec.wait` reached its limit; the command still runs and can be waited for again."""
 
@@ -173,6 +177,20 @@ class StdinWriteTimeout(AnswerError):
     """408: the child does not read; the pipe stays open and a prefix may have been taken."""
 
 
+class StdinWriteFailed(AnswerError):
+    """500: writing to the pipe failed for another reason."""
+
+
+class Forbidden(AnswerError):
+    """403: the agent user of the environment may not."""
+
+    text = "permission denied"
+
+
+class TooManyProcesses(AnswerError):
+    """429: every place for a background process is taken; deleting one makes room."""
+
+
 class TooLarge(AnswerError):
     """413: over one of the daemon's limits."""
 
@@ -196,6 +214,10 @@ BY_SLUG: dict[str, type[AnswerError]] = {
     "stdin_closed": StdinClosed,
     "stdin_write_timeout": StdinWriteTimeout,
     "stdin_write_too_large": TooLarge,
+    "exec_failed": SpawnFailed,
+    "forbidden": Forbidden,
+    "too_many_processes": TooManyProcesses,
+    "stdin_write_failed": StdinWriteFailed,
 }
 """The exec family's slugs (contract a.2 to a.7)."""
 

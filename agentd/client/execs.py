@@ -31,11 +31,8 @@ from agentd.client.transport import Transport
 LONG_POLL_SECONDS = 25
 """What `wait` asks the daemon to hold a poll for: below the idle limits of what may stand in between."""
 
-STDIN_CHUNK_BYTES = 64 * 1024
-"""How much of a longer input one write carries: a Linux pipe's default capacity."""
-
 PIPE_BUF = 4096
-"""A write of so many bytes is taken whole or not at all (pipe(7))."""
+"""A write of so many bytes to a pipe is taken whole or not at all (pipe(7))."""
 
 KILL_TIMEOUT_SECONDS = 60.0
 """A kill answers when the group is gone, up to the daemon's grace (10 s by default) and a little more."""
@@ -239,12 +236,12 @@ class Exec:
         """End of file, and nothing more."""
         return await self.write(b"", eof=True)
 
-    async def feed(self, source: AsyncIterable[bytes], chunk: int = STDIN_CHUNK_BYTES) -> int:
+    async def feed(self, source: AsyncIterable[bytes], chunk: int = PIPE_BUF) -> int:
         """Write all of `source` and then the end of file, at the pace the child reads.
 
-        A write that timed out goes on after the bytes the daemon says were taken. A daemon that does not say
-        leaves that open, since a byte repeated cannot be told from one more, and the timeout is raised; with a
-        `chunk` of at most `PIPE_BUF` bytes it is known all the same, and the write is repeated.
+        A write that timed out is repeated: in pieces of at most `PIPE_BUF` bytes none of it was taken. Larger
+        pieces take fewer requests, but then only a daemon that says how much was taken can be gone on with;
+        from any other the timeout is raised, since a byte repeated cannot be told from one more.
 
         Args:
             source: the input.

@@ -7,11 +7,15 @@ half of it, so a slow reader stops the sender through the socket and memory stay
 """
 
 from collections import deque
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IPushProducer
+from twisted.python.failure import Failure
 from zope.interface import implementer
+
+T = TypeVar("T")
 
 HIGH_WATER = 256 * 1024
 """Bytes an inbox holds before it pauses its producer."""
@@ -155,3 +159,28 @@ class Outlet:
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             waiter.callback(None)
+
+
+def cancellable(pending: "Deferred[T]", late: Callable[[T], object]) -> "Deferred[T]":
+    """`pending`, whose cancellation is a `CancelledError` and final.
+
+    What Twisted's own Deferreds make of being cancelled depends on where they were: a host name that cannot be
+    found, a request that was not generated, even a success. A caller that repeats what failed must not take that
+    for a failure, and a result that comes all the same goes to `late`.
+    """
+    leaving = False
+
+    def cancel(_: "Deferred[T]") -> None:
+        nonlocal leaving
+        leaving = True
+        pending.cancel()
+
+    def forward(result: "T | Failure") -> None:
+        if not leaving:
+            outer.callback(result)  # a failure, too, goes on as one
+        elif not isinstance(result, Failure):
+            late(result)
+
+    outer: Deferred[T] = Deferred(cancel)
+    pending.addBoth(forward)
+    return outer

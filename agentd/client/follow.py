@@ -112,6 +112,7 @@ class Follow:
                     answer.body.close()
                     return
                 self._body, self._parser = answer.body, EventParser()
+            self._parser.check()
             data = await self._body.read()
             if not data:
                 raise TransportFault("the stream ended before the exit event")

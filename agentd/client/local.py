@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThreadPool
 
-from agentd.client.errors import AgentError
+from agentd.client.errors import LocalFault
 from agentd.client.flow import Outlet
 from agentd.files.disk import DiskGuard
 from agentd.files.errors import FilesError
@@ -29,10 +29,6 @@ NO_RESERVE = DiskGuard(0)
 """On this side the disk is its owner's business."""
 
 T = TypeVar("T")
-
-
-class LocalFault(AgentError):
-    """Reading or writing on this side failed, or an archive from the VM holds what may not be extracted."""
 
 
 class LocalFiles:

@@ -142,10 +142,14 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
-    """The body of an exec-family failure (contract a.0); `written` is what a failed stdin write got across."""
+    """The body of an exec-family failure (contract a.0); `written` is what a failed stdin write got across.
+
+    The environments API says `message` where protocol v1 says `detail`.
+    """
 
     error: str = ""
     detail: str = ""
+    message: str = ""
     written: int | None = None
 
 

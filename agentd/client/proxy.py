@@ -148,13 +148,15 @@ class ProxyCredentials:
             raise ValueError(f"not a port: {port!r}")
         while True:
             decision = decide(self._cache, port, self._reactor.seconds(), self._lifetimes)
-            if isinstance(decision, Use) and self._token is not None:
+            if isinstance(decision, Use):
+                assert self._token is not None, "a grant is kept together with its token"
                 return self._token
-            mint = self._start(decision) if isinstance(decision, Ask) else self._cache.minting
-            if mint is None:
-                continue
             waiter: Deferred[None] = Deferred()
-            self._waiters[mint].append(waiter)
+            if isinstance(decision, Ask):
+                mint = self._begin(decision, waiter)
+            else:
+                mint = decision.mint
+                self._waiters[mint].append(waiter)
             try:
                 await waiter
             except MintFailed:
@@ -163,10 +165,10 @@ class ProxyCredentials:
                 if mint.epoch == self._cache.epoch and port in mint.ports:
                     raise
 
-    def _start(self, ask: Ask) -> Mint:
-        """Begin a mint of its own: a caller who leaves does not take it from the others."""
+    def _begin(self, ask: Ask, waiter: Deferred[None]) -> Mint:
+        """Begin a mint that `waiter` waits for. It runs on its own: who leaves does not take it from the others."""
         self._cache, mint = begin(self._cache, ask, self._reactor.seconds())
-        self._waiters[mint] = []
+        self._waiters[mint] = [waiter]
         minting = Deferred.fromCoroutine(_awaited(self._minter, mint.ports))
         minting.addTimeout(self._mint_timeout, self._reactor)
         minting.addCallbacks(self._minted, self._failed, callbackArgs=(mint,), errbackArgs=(mint,))

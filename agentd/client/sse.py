@@ -71,8 +71,7 @@ class EventParser:
         Raises:
             ProtocolFault: an event grew over the limit, or the base64 of an output event is broken.
         """
-        if self._fault is not None:
-            raise self._fault
+        self.check()
         if self._after_cr and data[:1] == b"\n":
             data = data[1:]
             self._after_cr = False
@@ -91,13 +90,13 @@ class EventParser:
         try:
             end = buffer.find(b"\n\n", max(self._scanned - 1, 0))
             while end >= 0:
-                self._check(end - start)
+                self._bound(end - start)
                 event = _event(bytes(buffer[start:end]))
                 if event is not None:
                     events.append(event)
                 start = end + 2
                 end = buffer.find(b"\n\n", start)
-            self._check(len(buffer) - start)
+            self._bound(len(buffer) - start)
         except ProtocolFault as fault:
             self._fault = fault
             buffer.clear()
@@ -108,7 +107,12 @@ class EventParser:
         self._scanned = len(buffer)
         return events
 
-    def _check(self, size: int) -> None:
+    def check(self) -> None:
+        """Raise the fault that the last call met behind the events it returned, if it did."""
+        if self._fault is not None:
+            raise self._fault
+
+    def _bound(self, size: int) -> None:
         if size > self._limit:
             raise ProtocolFault(f"an event of the stream is longer than {self._limit} bytes")
 
@@ -140,6 +144,8 @@ def _event(frame: bytes) -> Event | None:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     try:
+        if len(wire.output) % 4:  # strict mode takes superfluous padding
+            raise ValueError
         return Output(wire.offset, wire.stream, binascii.a2b_base64(wire.output, strict_mode=True))
-    except (ValueError, binascii.Error):
+    except ValueError:
         raise ProtocolFault(f"the output event at offset {wire.offset} is not base64") from None

@@ -17,13 +17,14 @@ from twisted.internet import error
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
-from twisted.web.client import Agent, HTTPConnectionPool, ResponseFailed
+from twisted.web.client import Agent, HTTPConnectionPool, RequestTransmissionFailed, ResponseFailed
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgent, IBodyProducer
 from zope.interface import implementer
 
 from agentd.client.body import Answer, Body
 from agentd.client.errors import (
+    BY_SLUG,
     AgentError,
     AnswerError,
     ProtocolFault,
@@ -31,6 +32,7 @@ from agentd.client.errors import (
     Unreachable,
     answer_error,
 )
+from agentd.client.flow import cancellable
 from agentd.client.messages import ErrorBody
 from agentd.client.proxy import ProxyCredentials
 from agentd.client.retry import Backoff, repeats_unasked
@@ -215,7 +217,7 @@ class Transport:
                 reactor=self.reactor,
             )
             response = await self._within(limit, pending, body)
-        except AgentError:
+        except (AgentError, CancelledError):
             raise
         except Exception as fault:
             raise transport_fault(fault, secrets) from None
@@ -244,7 +246,7 @@ class Transport:
         if isinstance(body, Upload):
             body.moved = moved
         try:
-            return await pending
+            return await cancellable(pending, self._discard)
         except Exception:
             if expired:
                 raise TransportFault(f"no answer within {limit:g} seconds") from None
@@ -252,6 +254,12 @@ class Transport:
         finally:
             if deadline.active():
                 deadline.cancel()
+
+    def _discard(self, response: Any) -> None:
+        """Let go of an answer that nobody waits for any more."""
+        body = Body(self.reactor, self.idle)
+        response.deliverBody(body)
+        body.close()
 
     async def call(
         self,
@@ -304,12 +312,15 @@ class Transport:
         if kind == "application/json" or kind.endswith("+json"):
             try:
                 error_body = msgspec.json.decode(raw, type=ErrorBody)
-                slug, detail, written = error_body.error, error_body.detail, error_body.written
+                slug, written = error_body.error, error_body.written
+                detail = error_body.detail or error_body.message
             except (msgspec.DecodeError, UnicodeDecodeError):
                 pass
         elif kind == "text/plain":
             detail = raw.decode("utf-8", "replace")
-        return answer_error(status, scrub(slug, secrets), scrub(detail, secrets), written)
+        if slug not in BY_SLUG:
+            slug = scrub(slug, secrets)
+        return answer_error(status, slug, scrub(detail, secrets), written)
 
 
 def _repeats(fault: TransportFault | AnswerError) -> bool:
@@ -317,22 +328,19 @@ def _repeats(fault: TransportFault | AnswerError) -> bool:
     return isinstance(fault, TransportFault) or repeats_unasked(fault.status, fault.slug)
 
 
-def transport_fault(fault: Exception, secrets: Iterable[Secret] = ()) -> Exception:
-    """What Twisted's many ways of not getting an answer come down to, in one line.
-
-    A request that its own caller cancelled stays a `CancelledError`, however deep Twisted wrapped it.
-    """
+def transport_fault(fault: Exception, secrets: Iterable[Secret] = ()) -> TransportFault:
+    """What Twisted's many ways of not getting an answer come down to, in one line."""
     inner: Any = fault
     while reasons := getattr(inner, "reasons", None):
         first = reasons[0]
         inner = first.value if isinstance(first, Failure) else first
-    if isinstance(inner, (CancelledError, error.ConnectingCancelledError)):
-        return CancelledError()
     text = scrub(" ".join(str(inner).split()) or type(inner).__name__, secrets)
     if isinstance(inner, (error.ConnectError, error.DNSLookupError, ConnectionRefusedError)):
         return Unreachable(f"cannot connect: {text}")
     if isinstance(inner, ssl.SSLError) or type(inner).__module__.startswith(("OpenSSL", "service_identity")):
         return Unreachable(f"TLS failed: {text}")
+    if isinstance(fault, RequestTransmissionFailed):
+        return TransportFault(f"the connection was lost while sending, perhaps with a refusal: {text}")
     if isinstance(fault, ResponseFailed):
         return TransportFault(f"the connection was lost before the answer: {text}")
     return TransportFault(f"the request failed: {text}")

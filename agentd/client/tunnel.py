@@ -20,6 +20,7 @@ from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
 from twisted.internet.task import deferLater
 
 from agentd.client.errors import AgentError, ProtocolFault, TransportFault, answer_error, one_line
+from agentd.client.flow import cancellable
 from agentd.client.proxy import MARKER, Diagnosis
 from agentd.client.secret import scrub
 from agentd.client.transport import Transport, transport_fault
@@ -244,7 +245,8 @@ class Tunnels:
 
         socket = Socket(whole=verify is not None)
         handshake = None if verify is None else _initiator(verify)
-        await self._connect(socket, port, verify is not None, timeout)
+        query = {"port": str(port)} | ({"identity": "true"} if verify is not None else {})
+        await self.connect(socket, f"/v1/tcp?{urlencode(query)}", [MARKER], timeout)
         state, _ = rules.client_opened(verified=handshake is not None)
         if handshake is None:
             return Tunnel(socket, self._transport.reactor, state, None)
@@ -276,27 +278,36 @@ class Tunnels:
             raise TunnelRefused(closing.code, closing.reason)
         raise TunnelFailed("the tunnel was closed during the handshake")
 
-    async def _connect(self, socket: "Socket", port: int, verified: bool, timeout: float) -> None:
-        """Bring `socket` up, with the credentials that it needs."""
+    async def connect(self, socket: "Socket", target: str, protocols: list[str], timeout: float) -> None:
+        """Bring any WebSocket of the daemon's up, with the credentials that it needs.
+
+        Args:
+            socket: the client's end.
+            target: path and query.
+            protocols: the subprotocols to offer where there is no proxy, which has its own.
+            timeout: seconds for each step.
+
+        Raises:
+            TunnelFailed, AnswerError: as `open`.
+        """
         from agentd.client.websocket import socket_factory
 
         transport = self._transport
         headers, secrets = await transport.credentials(auth=True)
-        protocols = [MARKER]
         if transport.proxy is not None:
             protocols = await transport.proxy.connect_subprotocols(transport.port)
-        query = {"port": str(port)} | ({"identity": "true"} if verified else {})
         base = urlsplit(transport.base)
         secure = base.scheme == "https"
         host, at = base.hostname or "", base.port or (443 if secure else 80)
-        url = f"{'wss' if secure else 'ws'}://{base.netloc}{base.path}/v1/tcp?{urlencode(query)}"
+        url = f"{'wss' if secure else 'ws'}://{base.netloc}{base.path}{target}"
         endpoint: Any = HostnameEndpoint(transport.reactor, host, at, timeout=timeout)
         if secure:
             endpoint = wrapClientTLS(self._trust(host, at), endpoint)
+        factory = socket_factory(url, headers, protocols, socket, transport.reactor, timeout)
         try:
-            await endpoint.connect(
-                socket_factory(url, headers, protocols, socket, transport.reactor, timeout)
-            )
+            await cancellable(endpoint.connect(factory), lambda _: socket.abort())
+        except CancelledError:
+            raise
         except Exception as fault:
             raise transport_fault(fault, secrets) from None
         try:
@@ -314,7 +325,7 @@ class Tunnels:
             if diagnosis is not Diagnosis.REACHABLE:
                 return TunnelFailed(f"the WebSocket closed with 1006: {diagnosis.value}", diagnosis)
         status = socket.closing.status if socket.closing is not None else None
-        if status is not None:
+        if status is not None and status >= 400:
             return answer_error(status, detail="" if status in (401, 503) else "the upgrade was refused")
         return TunnelFailed(f"the WebSocket closed before it opened: {one_line(reason)}")
 

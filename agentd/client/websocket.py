@@ -128,7 +128,7 @@ class Socket(WebSocketClientProtocol):
     def say_close(self, code: int, reason: str) -> None:
         """Send a close frame; what was sent before it goes out first."""
         if self.closing is None:
-            self.sendClose(code, reason or None)
+            self.sendClose(int(code), reason or None)
 
     def drain(self) -> None:
         """Drop whatever still arrives, so that the far end's close can be read behind it."""

@@ -122,6 +122,7 @@ class Connection(protocol.Protocol):
         self.script = script
         self.buffer = b""
         self.hanging = False
+        self.over = False
 
     def connectionMade(self) -> None:
         self.script.connections.append(self)
@@ -159,6 +160,7 @@ class Connection(protocol.Protocol):
                 self.hanging = True
 
     def connectionLost(self, reason: Any = None) -> None:
+        self.over = True
         self.script.lost += 1
         waiters, self.script.lost_waiters = self.script.lost_waiters, []
         for waiter in waiters:
@@ -192,11 +194,19 @@ class Script:
     lost_waiters: list[Deferred[None]] = field(factory=list)
     port: Any = None
 
-    def listen(self) -> str:
+    def listen(self, tls: Any = None) -> str:
         """Start, and return the URL."""
         factory = protocol.Factory.forProtocol(lambda: Connection(self))
         factory.noisy = False
-        self.port = reactor.listenTCP(0, factory, interface="127.0.0.1")
+        if tls is None:
+            self.port = reactor.listenTCP(0, factory, interface="127.0.0.1")
+        else:
+            self.port = reactor.listenSSL(0, factory, tls, interface="127.0.0.1")
+        return self.url
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
         return f"http://127.0.0.1:{self.port.getHost().port}"
 
     def next_reply(self, request: Request) -> list[Step]:
@@ -208,10 +218,11 @@ class Script:
     async def close(self) -> None:
         await maybeDeferred(self.port.stopListening)
         for connection in self.connections:
-            connection.transport.abortConnection()
+            if not connection.over:
+                connection.transport.abortConnection()
 
 
-async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
     """Wait until `condition` holds, under a deadline."""
     limit = reactor.seconds() + seconds
     while not condition():
@@ -219,6 +230,6 @@ async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
         await deferLater(reactor, 0.01, lambda: None)
 
 
-def client(url: str, token: Any = "s3cret-token", **options: Any) -> Client:
+def client(url: str, token: Any = None, **options: Any) -> Client:
     """A client with short pauses."""
     return Client(url, token, reactor=reactor, **{"backoff": FAST, "poll_interval": 0.01, **options})
