@@ -82,20 +82,21 @@ def check(model: Model, options: Options = DEFAULTS) -> Result:
 
         model = cut(model, model.properties)
     watch = Watch(options.limits, options.progress)
-    result = _search(model, options, watch)
+    table = Table(model)
+    result = _search(table, options, watch)
     lassos: dict[Property, Trace] = {}
     limit = result.limit
+    graphs: liveness.Graphs = {}
     for prop in model.properties:
         if isinstance(prop, LeadsTo) and options.live and (not options.stop_at or not result.violations()):
-            answer = liveness.check(model, prop, watch)
+            answer = liveness.check(model, prop, watch, table=table, graphs=graphs)
             if answer.lasso is not None:
                 lassos[prop] = answer.lasso
             limit = limit or (answer.limit if answer.lasso is None else None)
     return evolve(result, lassos=lassos, limit=limit, seconds=watch.seconds)
 
 
-def _search(model: Model, options: Options, watch: Watch) -> Result:
-    table = Table(model)
+def _search(table: Table, options: Options, watch: Watch) -> Result:
     on_disk = options.spill is not None or options.checkpoint is not None
     if options.engine == "packed" and on_disk:
         raise ModelError(

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from checker.layout import Layout
 from checker.model import ModelError
-from checker.packed import Layout, Packed
+from checker.packed import Packed
 from checker.properties import Property
 from checker.result import Hit
 from checker.runs import FileRun, Run, write_run
@@ -66,10 +67,12 @@ class Saved:
 
     def __init__(self, directory: Path, table: Table, symmetric: bool) -> None:
         try:
-            told: dict[str, Any] = json.loads((directory / SUMMARY).read_text())
+            told: Any = json.loads((directory / SUMMARY).read_text())
         except (OSError, ValueError) as error:
             raise ModelError(f"{directory}: no checkpoint there ({error})") from None
         model = table.model
+        if not isinstance(told, dict):
+            raise ModelError(f"{directory}: no checkpoint there")
         if told.get("format") != FORMAT:
             raise ModelError(f"{directory}: a checkpoint of another format")
         if (told["model"], told["digest"]) != (model.key, model.digest()):

@@ -147,7 +147,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _keys(named: Sequence[str], default_only: bool = True) -> list[str]:
-    return list(named) or list(models.keys(default_only))
+    return list(named) or list(models.every(default_only))
 
 
 def _load(given: argparse.Namespace) -> list[Model]:
@@ -324,8 +324,9 @@ def _footprints(given: argparse.Namespace) -> Exit:
 
     code = Exit.HOLDS
     for key in _keys(given.models):
-        found = footprints.check(models.load(key), given.seed)
-        _write([f"{key}: {found.tried:,} runs of events, {len(found.wrong)} wrong"])
+        model = models.load(key)
+        found = footprints.check(model, given.seed)
+        _write([f"{model.key}: {found.tried:,} runs of events, {len(found.wrong)} wrong"])
         _write(f"  WRONG: {line}" for line in found.wrong)
         _write(f"  {event!r} reads {name} to no effect" for event, name in found.idle_reads)
         if found.wrong:

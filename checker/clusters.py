@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from checker.layout import Layout
 from checker.model import ModelError
-from checker.packed import Layout, Packed
+from checker.packed import Packed
 from checker.runs import Keys
 from checker.table import Numbers
 
@@ -167,12 +168,10 @@ class Cluster:
         occurrences = stutters = 0
         whole = self.codec.cut((1 << self.space.layout.bits) - 1)
         for event in self.events:
-            mask, keep, memo, _ = self.space.rows[event]
-            bits = memo.get(state & mask)
-            if bits is None:
-                bits = self.space.fill(event, state)
-            if bits < 0:
+            move = self.space.move(event, state)
+            if move is None:
                 continue
+            keep, bits, _ = move
             occurrences += 1
             if self.blind:
                 adds, keeps = self.codec.cut(bits), self.codec.cut(keep)

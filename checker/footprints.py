@@ -21,9 +21,10 @@ from collections.abc import Hashable
 
 from attrs import frozen
 
+from checker.layout import FieldOverflowError
 from checker.limits import Limits, Watch
 from checker.model import Model, ModelError, Values, run_event
-from checker.packed import FieldOverflowError, Packed
+from checker.packed import Packed
 from checker.table import Table
 
 SURROUNDINGS = 3
@@ -71,14 +72,14 @@ def check(model: Model, seed: int = 0, states: int = STATES) -> Findings:
 
 def _states(table: Table, bound: int) -> list[Values]:
     """Some reachable states, as values: breadth first, so that they are varied."""
-    space = Packed(table)
+    space = Packed(table, judging=False)
     while True:
         try:
             seen = {space.initial: None}
             queue = [space.initial]
             watch = Watch(Limits(states=bound))
             for state in queue:
-                for _, successor in space.successors(state):
+                for _, successor in space.expand(state)[2]:
                     if successor not in seen:
                         seen[successor] = None
                         queue.append(successor)

@@ -22,8 +22,9 @@ from attrs import frozen
 from checker import packed
 from checker.checkpoint import Checkpoint, Saved
 from checker.clusters import Bits, Codec, Exchange, Word, Words, clusters
+from checker.layout import FieldOverflowError
 from checker.limits import Limits, Watch
-from checker.packed import FieldOverflowError, Packed
+from checker.packed import Packed
 from checker.properties import DeadlockFree, Sometimes, SometimesOnEdge
 from checker.result import Hit, Result, Trace
 from checker.runs import Keys, Run, Store, Visited, distinct
@@ -37,6 +38,8 @@ LATELY = 20
 """Bits of the number of states that the cache of duplicates holds."""
 PILOT = 2_000
 """States searched by the packed engine first, to learn how many values each component takes."""
+SPARE = 1
+"""Spare bits of each field after that."""
 
 
 @frozen
@@ -256,7 +259,7 @@ def search(
     saved = Saved(disk.checkpoint, table, symmetric) if disk.resume and disk.checkpoint else None
     if saved is None:
         packed.search(table, Watch(Limits(states=PILOT)), symmetric=symmetric)
-    space = Packed(table, symmetric)
+    space = Packed(table, symmetric, SPARE)
     with ExitStack() as stack:
         files = None
         if disk.spill is not None:

@@ -1,11 +1,13 @@
 """The reachable states of a model as an explicit graph, and its strongly connected components."""
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import frozen
 
+from checker.layout import FieldOverflowError
 from checker.limits import Watch
-from checker.packed import FieldOverflowError, Packed
+from checker.packed import Packed
 from checker.table import Table
 
 Arc = tuple[int, int]
@@ -23,7 +25,9 @@ class Graph:
     parents: Sequence[int]
     depths: Sequence[int]
     limit: str | None
-    """What stopped the search; the arcs of unexpanded nodes are empty then."""
+    """What stopped the search, if anything did."""
+    expanded: int
+    """How many nodes, from the first, have all their arcs; the others have none of theirs."""
 
     def path(self, node: int) -> list[int]:
         """A shortest path of nodes from the initial one."""
@@ -36,7 +40,7 @@ class Graph:
 
 def explore(table: Table, watch: Watch) -> Graph:
     """Search the whole space, keeping every transition that changes something."""
-    space = Packed(table)
+    space = Packed(table, judging=False)
     while True:
         try:
             return _explore(space, watch)
@@ -50,16 +54,15 @@ def _explore(space: Packed, watch: Watch) -> Graph:
     parents, depths = [0], [0]
     arcs: list[list[Arc]] = []
     limit: str | None = None
+    most = watch.limits.states or sys.maxsize
     for node, state in enumerate(states):  # which grows meanwhile
-        if not node & 1023:
+        if not node & 1023 or len(states) >= most:
             watch.tell(len(states), sum(map(len, arcs[-1:])), depths[node], len(states) - node)
             limit = watch.exceeded(len(states), depths[node])
         if limit:
             break
         out: list[Arc] = []
-        for event, successor in space.successors(state):
-            if successor == state:
-                continue
+        for event, successor in space.expand(state)[2]:
             number = numbers.get(successor)
             if number is None:
                 number = numbers[successor] = len(states)
@@ -68,8 +71,9 @@ def _explore(space: Packed, watch: Watch) -> Graph:
                 depths.append(depths[node] + 1)
             out.append((event, number))
         arcs.append(out)
-    arcs += [[] for _ in range(len(states) - len(arcs))]
-    return Graph(space, states, arcs, parents, depths, limit)
+    expanded = len(arcs)
+    arcs += [[] for _ in range(len(states) - expanded)]
+    return Graph(space, states, arcs, parents, depths, limit, expanded)
 
 
 def components(nodes: Iterable[int], arcs: Sequence[Sequence[Arc]]) -> Iterator[list[int]]:

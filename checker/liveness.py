@@ -46,11 +46,31 @@ class Answer:
     """What stopped the search; without a lasso the property then is undecided."""
 
 
-def check(model: Model, prop: LeadsTo, watch: Watch | None = None) -> Answer:
-    """Look for a run that keeps the promises and violates `prop`, in the slice of the model that matters."""
+Graphs = dict[tuple[str, ...], Graph]
+"""Graphs by the names of the components and events of their slices: properties often share one."""
+
+
+def check(
+    model: Model,
+    prop: LeadsTo,
+    watch: Watch | None = None,
+    *,
+    table: Table | None = None,
+    graphs: Graphs | None = None,
+) -> Answer:
+    """Look for a run that keeps the promises and violates `prop`, in the slice of the model that matters.
+
+    `table` is one of the whole model, whose remembered rule calls are used when the slice is all of it; graphs
+    are looked up in and added to `graphs`.
+    """
     sliced = cut(model, [prop])
-    table = Table(sliced)
-    graph = explore(table, watch or Watch())
+    key = (*(c.name for c in sliced.components), *(e.name for e in sliced.events))
+    graph = None if graphs is None else graphs.get(key)
+    if graph is None:
+        whole = len(sliced.components) == len(model.components) and len(sliced.events) == len(model.events)
+        graph = explore(table if whole and table is not None else Table(sliced), watch or Watch())
+        if graphs is not None:
+            graphs[key] = graph
     found = Search(graph, prop).lasso()
     if found is None:
         return Answer(None, len(graph.states), graph.limit)
@@ -76,10 +96,10 @@ class Search:
         ]
         verdicts: dict[tuple[int, ...], tuple[bool, bool]] = {}
         self.region: set[int] = set()
-        """Nodes without `then`."""
+        """Expanded nodes without `then`: beyond the others nothing is known."""
         self.starts: list[int] = []
         """Those of them with `when`."""
-        for node, state in enumerate(graph.states):
+        for node, state in enumerate(graph.states[: graph.expanded]):
             numbers = layout.read(state, places)
             if numbers not in verdicts:
                 values = tuple(map(table.value, places, numbers))

@@ -14,11 +14,9 @@ Each fault is planted, and every configuration that runs the faulty function is 
 Which functions a configuration runs is measured, by a profile of one check of it.
 """
 
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, unique
-from multiprocessing import get_context
 from types import FrameType
 from typing import Any
 
@@ -29,7 +27,9 @@ from checker.check import Options, check
 from checker.faults import Fault, planted, seeded
 from checker.faults.explained import EXPLAINED
 from checker.limits import Limits, Watch
+from checker.model import ModelError
 from checker.mutation import mutants
+from checker.pool import each
 from checker.properties import LeadsTo, Sometimes, SometimesOnEdge
 from checker.result import Result
 
@@ -59,6 +59,8 @@ class Baseline:
     witnessed: frozenset[str]
     functions: frozenset[tuple[str, str]]
     """Module and qualified name of what it runs."""
+    seconds: float
+    """What checking it takes, to go by."""
 
 
 @frozen
@@ -97,26 +99,28 @@ def baseline(key: str) -> Baseline:
         frozenset(prop.name for prop in result.violations()),
         frozenset(prop.name for prop in result.witnessed()),
         frozenset(ran),
+        result.seconds,
     )
 
 
 def noticed(fault: Fault, base: Baseline, *, everything: bool) -> tuple[list[str], bool]:
-    """The properties that notice a fault in one configuration, and whether the counts drift.
-
-    Liveness is only asked when nothing else notices, unless `everything`.
-    """
+    """The properties that notice a fault in one configuration, and whether the counts drift; without
+    `everything`, the first that do."""
     limits = Limits(states=EXPLOSION * base.states + 1000, seconds=SECONDS)
     with planted(fault):
         try:
             model = models.load(base.key)
         except Exception as error:
             return [f"the model cannot be built: {type(error).__name__}"], True
-        result = check(model, Options(engine="packed", limits=limits, live=False))
+        first = 0 if everything else len(base.violated) + 1
+        result = check(model, Options(engine="packed", limits=limits, live=False, stop_at=first))
         killers = _differences(result, base)
         if everything or not killers:
+            graphs: liveness.Graphs = {}
             for prop in model.properties:
-                if isinstance(prop, LeadsTo) and liveness.check(model, prop, Watch(limits)).lasso is not None:
-                    killers.append(prop.name)
+                if isinstance(prop, LeadsTo):
+                    answer = liveness.check(model, prop, Watch(limits), graphs=graphs)
+                    killers += [prop.name] if answer.lasso is not None else []
     return killers, (result.states, result.transitions) != (base.states, base.transitions)
 
 
@@ -130,14 +134,20 @@ def _differences(result: Result, base: Baseline) -> list[str]:
 
 
 def row(fault: Fault, bases: Sequence[Baseline], *, everything: bool) -> Row:
-    """Check every configuration that runs the faulty function."""
+    """Check the configurations that run the faulty function: all of them and every property with `everything`,
+    otherwise the quickest first, until something notices. Liveness then is asked only when nothing else does.
+    """
     running = [base for base in bases if (fault.module, fault.function) in base.functions]
+    if not everything:
+        running.sort(key=lambda base: base.seconds)
     killers: list[tuple[str, str]] = []
     drifted = False
     for base in running:
         found, drift = noticed(fault, base, everything=everything)
         killers += [(base.key, name) for name in found]
         drifted = drifted or drift
+        if killers and not everything:
+            break
     fate = Fate.KILLED if killers else Fate.DRIFTED if drifted else Fate.SURVIVED
     return Row(fault.name, fate, tuple(killers), tuple(base.key for base in running), explanation(fault))
 
@@ -163,42 +173,23 @@ class Matrix:
         return [found for found in self.rows if found.fate is not Fate.KILLED and not found.explained]
 
 
-_shared: tuple[Sequence[Fault], Sequence[Baseline], bool] | None = None
-"""What worker processes inherit: faults hold functions, which do not travel."""
-
-
-def _work(number: int) -> Row:
-    assert _shared is not None
-    faults, bases, everything = _shared
-    return row(faults[number], bases, everything=everything)
-
-
 def rows(
     faults: Sequence[Fault],
     bases: Sequence[Baseline],
     *,
-    everything: bool = True,
+    thorough: int,
     jobs: int | None = None,
     tell: Callable[[int, int], None] | None = None,
 ) -> Iterator[Row]:
-    """The rows of some faults, in order, computed by `jobs` processes (by default, one for each processor)."""
-    global _shared
-    jobs = min(jobs or os.cpu_count() or 1, max(1, len(faults)))
-    _shared = (faults, bases, everything)
-    try:
-        if jobs == 1:
-            for number in range(len(faults)):
-                yield _work(number)
-                if tell is not None:
-                    tell(number + 1, len(faults))
-            return
-        with get_context("fork").Pool(jobs) as pool:
-            for number, found in enumerate(pool.imap(_work, range(len(faults)), chunksize=2)):
-                yield found
-                if tell is not None:
-                    tell(number + 1, len(faults))
-    finally:
-        _shared = None
+    """The rows of some faults, in order, computed by `jobs` processes (by default, one for each processor).
+
+    The first `thorough` of them are put to every property.
+    """
+    found = each(lambda number: row(faults[number], bases, everything=number < thorough), len(faults), jobs)
+    for number, one in enumerate(found):
+        yield one
+        if tell is not None:
+            tell(number + 1, len(faults))
 
 
 def matrix(
@@ -209,13 +200,18 @@ def matrix(
     tell: Callable[[int, int], None] | None = None,
 ) -> Matrix:
     """The matrix of some configurations, by default of those a check of everything includes."""
-    bases = tuple(baseline(key) for key in (keys if keys is not None else models.keys()))
+    bases = tuple(baseline(key) for key in (keys if keys is not None else models.every()))
+    for base in bases:
+        wrong = base.violated - models.load(base.key).violates
+        if wrong:
+            raise ModelError(f"{base.key} violates {sorted(wrong)[0]!r} without any fault")
     ran = frozenset().union(*(base.functions for base in bases))
     named = seeded()
     faults = [fault for fault in named.values() if (fault.module, fault.function) in ran]
+    thorough = len(faults)
     if automatic:
         faults += [fault for fault in mutants() if (fault.module, fault.function) in ran]
-    found = tuple(rows(faults, bases, jobs=jobs, tell=tell))
+    found = tuple(rows(faults, bases, thorough=thorough, jobs=jobs, tell=tell))
     by_fault = {one.fault: set(one.killers) for one in found}
     killing = set().union(*by_fault.values()) if by_fault else set()
     unkillable, unbroken = [], []

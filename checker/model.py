@@ -33,7 +33,7 @@ Effect = Callable[..., tuple[Values, Hashable]]
 """Takes the values of `Event.reads`; returns the values of `Event.writes`, and the response."""
 
 Guard = Callable[..., bool]
-"""Takes the values of `Event.reads`; says whether the environment offers the event here."""
+"""Takes the values of `Event.when`; says whether the environment offers the event here."""
 
 
 class ModelError(ValueError):
@@ -66,6 +66,8 @@ class Event:
     guard: Guard | None = None
     args: Mapping[str, Hashable] = field(factory=dict)
     """What distinguishes it from the other events of its kind, for properties, reports and replay."""
+    when: tuple[str, ...] | None = None
+    """The components the guard takes, of those the event reads; None for all of them, in the same order."""
 
 
 @frozen(eq=False)
@@ -91,7 +93,9 @@ class Model:
     properties: "tuple[Property, ...]" = ()
     symmetry: tuple[tuple[tuple[str, ...], ...], ...] = ()
     """Groups of interchangeable members; a member is the tuple of its components, for instance
-    ``((("exec.0",), ("exec.1",)),)``. Exchanging two members must map the model onto itself."""
+    ``((("exec.0",), ("exec.1",)),)``. Exchanging two members must map the model onto itself, its properties too:
+    what is asked of one member is asked of each. A reduced search then decides for some member what the whole
+    one decides for any; a witness about a particular member it may leave out."""
     violates: frozenset[str] = frozenset()
     """Properties that a counterfactual configuration exists to break: there, holding is the failure."""
     bounds: Mapping[str, Hashable] = field(factory=dict)
@@ -105,6 +109,7 @@ class Model:
         properties = _unique("property", (prop.name for prop in self.properties))
         for event in self.events:
             _known(f"event {event.name!r}", (*event.reads, *event.writes), names)
+            _known(f"the guard of event {event.name!r}", event.when or (), event.reads, "read")
         kinds = {event.kind for event in self.events}
         for prop in self.properties:
             _known(f"property {prop.name!r}", prop.reads, names)
@@ -149,12 +154,22 @@ class Model:
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
+def offered(event: Event, reads: Values) -> bool:
+    """Whether the guard of an event offers it, given the values the event reads."""
+    if event.guard is None:
+        return True
+    if event.when is not None:
+        values = dict(zip(event.reads, reads, strict=True))
+        return event.guard(*(values[name] for name in event.when))
+    return event.guard(*reads)
+
+
 def run_event(event: Event, reads: Values) -> tuple[Values, Hashable] | None:
     """Run an event on the values it reads: None when its guard says no, else new values and the response.
 
     Raises ModelError when it returns another number of values than it declares to write.
     """
-    if event.guard is not None and not event.guard(*reads):
+    if not offered(event, reads):
         return None
     values, response = event.effect(*reads)
     if len(values) != len(event.writes):

@@ -42,6 +42,7 @@ RULES = (
     "stdin",
     "environ",
     "resolution",
+    "vm_life",
 )
 """The modules of `agentd.rules` that models run."""
 

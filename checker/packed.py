@@ -2,25 +2,26 @@
 
 Theory of operation
 -------------------
-Each component's number has a field of bits, and a state is the integer of its fields. For an event, three
-integers are prepared: the mask of its watch, the mask of what it leaves alone, and for every value of the
-masked state ever met the bits it puts in place of the rest. A successor then is
+Each component's number has a field of bits, and a state is the integer of its fields. What an event does at a
+state is two integers, the mask of what it leaves alone and the bits it puts in place of the rest, and a function
+of the bits of its watch. Events with one watch form a group; for each value of the masked
+state that was ever met, the group remembers the moves of all its events. A state's successors then are
 
-    state & keep | bits[state & watch]
+    state & keep | bits        for keep, bits in moves[state & watch], for each group
 
-and no function of the model runs, which makes half a million to a million transitions a second. A value that
+and no function of the model runs. Events that are disabled there, or change nothing, cost nothing. A value that
 does not fit its field makes the fields wider and the search start over; what the rules answered is kept.
 
-With `symmetric`, a state is replaced by the least of those that exchanging interchangeable members makes of
-it, so that one state of each orbit is searched. A trace is then put back in terms of the real members from
-its end, where the property was decided, to its beginning, which every exchange maps to itself.
+With `symmetric`, one state of each orbit is searched (`checker.layout.Orbits`). A trace is then put back in terms
+of the real members from its end, where the property was decided, to its beginning, which every exchange maps to
+itself.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import permutations, product
+from collections.abc import Callable, Iterable
 
-from attrs import define, field
+from attrs import define, field, frozen
 
+from checker.layout import FieldOverflowError, Layout, Orbits, roomy
 from checker.limits import Watch
 from checker.model import Model, ModelError
 from checker.properties import DeadlockFree, Property, Sometimes, SometimesOnEdge
@@ -28,106 +29,35 @@ from checker.result import Hit, Result, Step, Trace
 from checker.table import RULES_RETURN, Entry, Numbers, Table
 
 DISABLED = -1
-FIRST_WIDTH = 5
-"""Bits of a field before anything is known about it."""
+SPARE = 6
+"""Spare bits of each field, where width costs nothing."""
 
 Successor = tuple[int, int]
 """Event, and the packed state it leads to."""
 
+Move = tuple[int, int, int]
+"""The mask of what stays, the bits of what does not, and the event."""
 
-class FieldOverflowError(Exception):
-    """A component took more values than its field holds."""
-
-
-class Layout:
-    """Where each component's number sits in a packed state. No field crosses a multiple of WORD bits, so that
-    a state can be cut into machine words."""
-
-    WORD = 62
-
-    def __init__(self, widths: Iterable[int]) -> None:
-        self.widths = tuple(widths)
-        shifts, end = [], 0
-        for width in self.widths:
-            if end // self.WORD != (end + width - 1) // self.WORD:
-                end = (end // self.WORD + 1) * self.WORD
-            shifts.append(end)
-            end += width
-        self.shifts = tuple(shifts)
-        self.bits = end
-
-    def pack(self, numbers: Iterable[int]) -> int:
-        """A state of numbers as one integer. Raises FieldOverflowError when one does not fit."""
-        state = 0
-        for number, width, shift in zip(numbers, self.widths, self.shifts, strict=True):
-            if number >> width:
-                raise FieldOverflowError
-            state |= number << shift
-        return state
-
-    def unpack(self, state: int) -> Numbers:
-        """The numbers of a packed state."""
-        return tuple(state >> s & (1 << w) - 1 for w, s in zip(self.widths, self.shifts, strict=True))
-
-    def mask(self, places: Iterable[int]) -> int:
-        """The bits of some components."""
-        return sum((1 << self.widths[place]) - 1 << self.shifts[place] for place in set(places))
-
-    def read(self, state: int, places: Iterable[int]) -> Numbers:
-        """The numbers of some components."""
-        return tuple(state >> self.shifts[p] & (1 << self.widths[p]) - 1 for p in places)
-
-    def put(self, places: Iterable[int], numbers: Iterable[int]) -> int:
-        """The bits of some components holding these numbers. Raises FieldOverflowError."""
-        bits = 0
-        for place, number in zip(places, numbers, strict=True):
-            if number >> self.widths[place]:
-                raise FieldOverflowError
-            bits |= number << self.shifts[place]
-        return bits
+Row = tuple[int, int, tuple[Move, ...]]
+"""Occurrences of events, those of them that change nothing, and the moves of the others."""
 
 
-def roomy(table: Table, least: int = FIRST_WIDTH) -> Layout:
-    """Fields for twice the values that the table has numbered."""
-    places = range(len(table.model.components))
-    return Layout(max(least, (2 * table.size(place) - 1).bit_length()) for place in places)
+@frozen
+class Known:
+    """What is known of one event."""
 
-
-class Orbits:
-    """The exchanges of interchangeable members, on packed states."""
-
-    def __init__(self, model: Model, layout: Layout) -> None:
-        place = model.index()
-        self.layout = layout
-        self.groups = [
-            [tuple(place[name] for name in member) for member in group] for group in model.symmetry
-        ]
-        self._masks = [layout.mask(p for member in group for p in member) for group in self.groups]
-        self._memo: list[dict[int, int]] = [{} for _ in self.groups]
-
-    def least(self, state: int) -> int:
-        """The representative of a state's orbit."""
-        for group, mask, memo in zip(self.groups, self._masks, self._memo, strict=True):
-            bits = memo.get(state & mask)
-            if bits is None:
-                members = sorted(self.layout.read(state, member) for member in group)
-                bits = memo[state & mask] = self._put(group, members)
-            state = state & ~mask | bits
-        return state
-
-    def orbit(self, state: int) -> Iterator[int]:
-        """Every state that exchanges make of this one, itself first."""
-        choices = []
-        rest = state
-        for group, mask in zip(self.groups, self._masks, strict=True):
-            members = [self.layout.read(state, member) for member in group]
-            choices.append([self._put(group, order) for order in permutations(members)])
-            rest &= ~mask
-        for bits in product(*choices):
-            yield rest | sum(bits)
-
-    def _put(self, group: list[Numbers], members: Iterable[Numbers]) -> int:
-        return sum(self.layout.put(places, numbers) for places, numbers in zip(group, members, strict=True))
+    mask: int
+    """Of its watch."""
+    keep: int
+    """Of what it does not write."""
+    bits: dict[int, int]
+    """By masked state: what it puts in place of what it writes, or DISABLED."""
+    seen: bool
+    """Whether it writes within its watch only, so that the bits tell whether anything changes."""
+    gate: int
+    """Mask of what its guard takes; 0 when that is all it reads."""
+    open: dict[int, bool]
+    """By gate: whether the guard offers it."""
 
 
 @define(eq=False)
@@ -136,12 +66,16 @@ class Packed:
 
     table: Table
     symmetric: bool = False
+    spare: int = SPARE
+    judging: bool = True
+    """Whether properties are judged on the way."""
     layout: Layout = field(init=False)
     orbits: Orbits | None = field(init=False, default=None)
     hits: dict[Property, Hit] = field(init=False, factory=dict)
     undecided: set[Property] = field(init=False, factory=set)
-    rows: list[tuple[int, int, dict[int, int], int]] = field(init=False, factory=list)
-    """For each event: watch mask, keep mask, bits by masked state, number of the event."""
+    groups: list[tuple[int, dict[int, Row], list[int]]] = field(init=False, factory=list)
+    """Watch mask, row by masked state, and events."""
+    _events: list[Known] = field(init=False, factory=list)
     depth: int = field(init=False, default=0)
     """Steps to the states being expanded, for the hits found meanwhile."""
     _checks: list[tuple[int, set[int], list[tuple[Property, Numbers]]]] = field(init=False, factory=list)
@@ -158,34 +92,67 @@ class Packed:
     def reset(self, layout: Layout | None = None) -> None:
         """Forget every state and hit, keeping what the rules answered, with fields of a fitting width."""
         table = self.table
-        layout = self.layout = layout or roomy(table)
+        layout = self.layout = layout or roomy(table, self.spare)
         self.orbits = Orbits(table.model, layout) if self.symmetric and table.model.symmetry else None
         self.hits = {}
-        self.undecided = {*table.model.properties, RULES_RETURN}
+        self.undecided = {*table.model.properties, RULES_RETURN} if self.judging else set()
         whole = (1 << layout.bits) - 1
-        self.rows = [
-            (layout.mask(table.watch[event]), whole & ~layout.mask(table.writes[event]), {}, event)
-            for event in range(len(table.model.events))
-        ]
+        self._events = []
+        by_watch: dict[int, list[int]] = {}
+        for event, (watch, writes) in enumerate(zip(table.watch, table.writes, strict=True)):
+            mask, written = layout.mask(watch), layout.mask(writes)
+            gate = layout.mask(table.gates[event] or ())
+            self._events.append(Known(mask, whole & ~written, {}, not written & ~mask, gate, {}))
+            by_watch.setdefault(mask, []).append(event)
+        self.groups = [(mask, {}, events) for mask, events in by_watch.items()]
         by_mask: dict[int, list[tuple[Property, Numbers]]] = {}
         for prop, places in table.states:
             by_mask.setdefault(layout.mask(places), []).append((prop, places))
         self._checks = [(mask, set(), props) for mask, props in by_mask.items()]
 
-    def fill(self, event: int, state: int) -> int:
-        """Learn what an event does at a state, and judge the edge; its bits, or DISABLED."""
-        mask, _, memo, _ = self.rows[event]
-        table, layout = self.table, self.layout
-        entry = table.entry(event, layout.read(state, table.reads[event]))
-        bits = DISABLED
-        if entry is not None:
-            self._judge(event, state, entry)
-            if not entry.raised:
-                bits = layout.put(table.writes[event], entry.writes)
-        memo[state & mask] = bits
-        return bits
+    def move(self, event: int, state: int) -> Move | None:
+        """What an event does at a state; None when it is disabled there. Learned and judged on first sight."""
+        known = self._events[event]
+        if known.gate:
+            offered = known.open.get(state & known.gate)
+            if offered is None:
+                gate = self.table.gates[event] or ()
+                offered = self.table.offered(event, self.layout.read(state, gate))
+                known.open[state & known.gate] = offered
+            if not offered:
+                return None
+        bits = known.bits.get(state & known.mask)
+        if bits is None:
+            layout = self.layout
+            entry = self.table.entry(event, layout.read(state, self.table.reads[event]))
+            bits = DISABLED
+            if entry is not None:
+                self._judge(event, state, entry)
+                if not entry.raised:
+                    bits = layout.put(self.table.writes[event], entry.writes)
+            known.bits[state & known.mask] = bits
+        return None if bits < 0 else (known.keep, bits, event)
+
+    def row(self, group: int, state: int) -> Row:
+        """Learn what a group does at a state."""
+        mask, memo, events = self.groups[group]
+        occurrences = stutters = 0
+        moves = []
+        for event in events:
+            move = self.move(event, state)
+            if move is None:
+                continue
+            occurrences += 1
+            if self._events[event].seen and state & ~move[0] == move[1]:
+                stutters += 1
+            else:
+                moves.append(move)
+        memo[state & mask] = row = occurrences, stutters, tuple(moves)
+        return row
 
     def _judge(self, event: int, state: int, entry: Entry) -> None:
+        if not self.undecided:
+            return
         watch = self.layout.read(state, self.table.watch[event])
         for prop in self.table.decides(event, watch, entry, self.undecided):
             self.undecided.discard(prop)
@@ -216,14 +183,21 @@ class Packed:
                     self.undecided.discard(prop)
                     self.hits[prop] = Hit(state, None, self.depth)
 
-    def successors(self, state: int) -> Iterator[Successor]:
-        """Every enabled event with the state it leads to, which may be the same state."""
-        for mask, keep, memo, event in self.rows:
-            bits = memo.get(state & mask)
-            if bits is None:
-                bits = self.fill(event, state)
-            if bits >= 0:
-                yield event, state & keep | bits
+    def expand(self, state: int) -> tuple[int, int, list[Successor]]:
+        """Occurrences of events at a state, those that change nothing, and where the others lead."""
+        occurrences = stutters = 0
+        found = []
+        for group, (mask, memo, _) in enumerate(self.groups):
+            row = memo.get(state & mask) or self.row(group, state)
+            occurrences += row[0]
+            stutters += row[1]
+            for keep, bits, event in row[2]:
+                successor = state & keep | bits
+                if successor == state:
+                    stutters += 1
+                else:
+                    found.append((event, successor))
+        return occurrences, stutters, found
 
     def step(self, event: int, state: int) -> Step:
         """One occurrence, in values."""
@@ -239,9 +213,10 @@ class Packed:
 
     def after(self, event: int, state: int) -> int:
         """The packed state an enabled event leads to."""
-        mask, keep, memo, _ = self.rows[event]
-        bits = memo.get(state & mask)
-        return state & keep | (self.fill(event, state) if bits is None else bits)
+        move = self.move(event, state)
+        if move is None:
+            raise ModelError(f"{self.table.model.events[event].name!r} cannot happen here")
+        return state & move[0] | move[1]
 
     def trace(self, hit: Hit, path: list[int]) -> Trace:
         """The run along `path`, packed states from the initial one to `hit.state`, and over its edge."""
@@ -257,7 +232,7 @@ class Packed:
     def _link(self, state: int, then: int) -> tuple[int, int]:
         """The event that leads to `then` from `state` or from one of its orbit, and from which one."""
         for concrete in self.orbits.orbit(state) if self.orbits else (state,):
-            for event, successor in self.successors(concrete):
+            for event, successor in self.expand(concrete)[2]:
                 if successor == then:
                     return event, concrete
         raise LookupError(f"no event leads from {state:#x} to {then:#x}")
@@ -273,7 +248,7 @@ def replay(model: Model, names: Iterable[str], loop: int | None = None) -> Trace
     for name in events:
         if name not in place:
             raise ModelError(f"{model.key} has no event {name!r}")
-    space = Packed(Table(model))
+    space = Packed(Table(model), judging=False)
     while True:
         try:
             state, steps = space.initial, []
@@ -307,7 +282,7 @@ def _breadth_first(space: Packed, watch: Watch, stop_at: int) -> Result:
     level, levels = [start], [1]
     transitions = stutters = depth = 0
     limit: str | None = None
-    rows = space.rows
+    groups = space.groups
     least: Callable[[int], int] | None = space.orbits.least if space.orbits else None
     space.judge_states(level, 0)
     while True:
@@ -319,25 +294,28 @@ def _breadth_first(space: Packed, watch: Watch, stop_at: int) -> Result:
                 limit = limit or watch.exhausted(len(parents))
                 if limit:
                     break
-            still = transitions - stutters
-            for mask, keep, memo, event in rows:
-                bits = memo.get(state & mask)
-                if bits is None:
-                    bits = space.fill(event, state)
-                if bits < 0:
-                    continue
-                transitions += 1
-                successor = state & keep | bits
-                if successor in parents:
-                    stutters += successor == state
-                    continue
-                if least is not None:
-                    successor = least(successor)
+            quiet = True
+            for group, (mask, memo, _) in enumerate(groups):
+                row = memo.get(state & mask) or space.row(group, state)
+                occurrences, still, moves = row
+                transitions += occurrences
+                stutters += still
+                for keep, bits, _ in moves:
+                    successor = state & keep | bits
                     if successor in parents:
+                        if successor == state:
+                            stutters += 1
+                        else:
+                            quiet = False
                         continue
-                parents[successor] = state
-                fresh.append(successor)
-            if transitions - stutters == still:
+                    quiet = False
+                    if least is not None:
+                        successor = least(successor)
+                        if successor in parents:
+                            continue
+                    parents[successor] = state
+                    fresh.append(successor)
+            if quiet:
                 space.judge_quiet(state)
         if fresh:
             depth += 1

@@ -6,17 +6,18 @@ and counts what breadth-first search counts; walks and swarms only ever sample, 
 to the end (Holzmann, Joshi and Groce, "Swarm verification techniques", 2011).
 """
 
-import os
 import random
 import sys
 from collections.abc import Hashable, Iterator, Mapping
-from multiprocessing import get_context
+from functools import partial
 
 from attrs import evolve, frozen
 
+from checker.layout import FieldOverflowError
 from checker.limits import Limits, Watch
 from checker.model import Model
-from checker.packed import FieldOverflowError, Packed, Successor, replay
+from checker.packed import Packed, Successor, replay
+from checker.pool import each
 from checker.properties import Property
 from checker.result import Hit, Result, Trace
 from checker.table import RULES_RETURN, Table
@@ -66,25 +67,23 @@ def _depth_first(space: Packed, watch: Watch, shuffle: random.Random | None) -> 
     limit: str | None = None
 
     def successors(state: int) -> Iterator[Successor]:
-        if shuffle is None:
-            return space.successors(state)
-        found = list(space.successors(state))
-        shuffle.shuffle(found)
+        nonlocal transitions, stutters
+        occurrences, still, found = space.expand(state)
+        transitions += occurrences
+        stutters += still
+        if not found:
+            space.judge_quiet(state)
+        if shuffle is not None:
+            shuffle.shuffle(found)
         return iter(found)
 
     space.judge_states([start], 0)
     space.depth = 0
-    stack = [(start, successors(start), False)]
+    stack = [(start, successors(start))]
     while stack:
-        state, rest, moved = stack[-1]
-        space.depth = len(stack) - 1
+        state, rest = stack[-1]
+        depth = len(stack)
         for _, successor in rest:
-            transitions += 1
-            if successor == state:
-                stutters += 1
-                continue
-            stack[-1] = (state, rest, moved := True)
-            depth = len(stack)
             known = depths.get(successor)
             # A state reached by a shorter way than before may lead further within the depth that is left.
             if known is not None and (bound is None or known <= depth):
@@ -97,12 +96,11 @@ def _depth_first(space: Packed, watch: Watch, shuffle: random.Random | None) -> 
             if bound is not None and depth >= bound:
                 limit = f"depth {bound}"
                 continue
-            stack.append((successor, successors(successor), False))
+            space.depth = depth
+            stack.append((successor, successors(successor)))
             break
         else:
             stack.pop()
-            if not moved:
-                space.judge_quiet(state)
         rounds += 1
         if not rounds & 1023 or len(depths) >= most:
             watch.tell(len(depths), transitions, len(stack), len(stack))
@@ -138,14 +136,13 @@ def _random_walks(space: Packed, watch: Watch, sampling: Sampling) -> Result:
         state = start
         for depth in range(length):
             space.depth = depth
-            found = [successor for _, successor in space.successors(state)]
-            moves = [successor for successor in found if successor != state]
-            transitions += len(found)
-            stutters += len(found) - len(moves)
+            occurrences, still, moves = space.expand(state)
+            transitions += occurrences
+            stutters += still
             if not moves:
                 space.judge_quiet(state)
                 break
-            successor = choose(moves)
+            _, successor = choose(moves)
             if successor not in parents:
                 parents[successor] = state
                 space.judge_states([successor], depth + 1)
@@ -198,13 +195,7 @@ class _Found:
     """Property, and the events of the run that decided it."""
 
 
-_shared: tuple[Model, Sampling, Limits] | None = None
-"""What worker processes inherit: a model holds functions, which do not travel."""
-
-
-def _search_of_swarm(number: int) -> _Found:
-    assert _shared is not None
-    model, sampling, limits = _shared
+def _search_of_swarm(model: Model, sampling: Sampling, limits: Limits, number: int) -> _Found:
     limits = evolve(
         limits,
         states=min(sampling.states, limits.states or sampling.states),
@@ -231,18 +222,9 @@ def swarm(model: Model, watch: Watch | None = None, sampling: Sampling = DEFAULT
 
     The counts are those of the search that got furthest, as different searches may visit the same states.
     """
-    global _shared
     watch = watch or Watch()
-    jobs = min(sampling.jobs or os.cpu_count() or 1, sampling.searches)
-    _shared = (model, sampling, watch.limits)
-    try:
-        if jobs == 1:
-            found = [_search_of_swarm(number) for number in range(sampling.searches)]
-        else:
-            with get_context("fork").Pool(jobs) as pool:
-                found = pool.map(_search_of_swarm, range(sampling.searches), chunksize=1)
-    finally:
-        _shared = None
+    work = partial(_search_of_swarm, model, sampling, watch.limits)
+    found = list(each(work, sampling.searches, sampling.jobs))
     known = {prop.name: prop for prop in (*model.properties, RULES_RETURN)}
     runs: dict[Hit, tuple[str, ...]] = {}
     hits: dict[Property, Hit] = {}

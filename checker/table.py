@@ -46,6 +46,9 @@ class Entry:
     """The error of a rule that did not return; such an occurrence leads nowhere."""
 
 
+UNKNOWN = Entry((), None, "not run yet")
+
+
 class Table:
     """One model, compiled: numbering, effects, and the judgement of properties on footprints."""
 
@@ -65,6 +68,10 @@ class Table:
         self.initial = tuple(self.number(place, value) for place, value in enumerate(model.initial))
         self.reads = [self._places(event.reads) for event in model.events]
         self.writes = [self._places(event.writes) for event in model.events]
+        self._read_values = [[self.values[self.domain[place]] for place in reads] for reads in self.reads]
+        self.gates = [None if event.when is None else self._places(event.when) for event in model.events]
+        """Event to the components its guard takes, where those are fewer than it reads."""
+        self._gates: list[dict[Numbers, bool]] = [{} for _ in model.events]
         self.judges: list[list[OnEdge | SometimesOnEdge]] = [
             [p for p in model.properties if isinstance(p, (OnEdge, SometimesOnEdge)) and p.about(event)]
             for event in model.events
@@ -101,15 +108,27 @@ class Table:
     def entry(self, event: int, reads: Numbers) -> Entry | None:
         """What the event does when the components it reads have these numbers; None when it is disabled."""
         memo = self._memo[event]
-        if reads in memo:
-            return memo[reads]
+        entry = memo.get(reads, UNKNOWN)
+        if entry is not UNKNOWN:
+            return entry
         self.calls += 1
         self.journal.append((event, reads))
-        memo[reads] = entry = self._run(self.model.events[event], self.reads[event], reads)
+        memo[reads] = entry = self._run(self.model.events[event], self._read_values[event], reads)
         return entry
 
-    def _run(self, event: Event, places: Numbers, reads: Numbers) -> Entry | None:
-        values = tuple(map(self.value, places, reads))
+    def offered(self, event: int, gate: Numbers) -> bool:
+        """What the guard of an event with a gate says to these numbers of the gate's components."""
+        memo = self._gates[event]
+        answer = memo.get(gate)
+        if answer is None:
+            guard, places = self.model.events[event].guard, self.gates[event]
+            assert places is not None
+            self.calls += 1
+            answer = memo[gate] = guard is None or guard(*map(self.value, places, gate))
+        return answer
+
+    def _run(self, event: Event, domains: list[list[Hashable]], reads: Numbers) -> Entry | None:
+        values = tuple([known[number] for known, number in zip(domains, reads, strict=True)])
         try:
             outcome = run_event(event, values)
         except ModelError:

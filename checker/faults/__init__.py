@@ -19,7 +19,18 @@ from attrs import frozen
 
 Function = Callable[..., Any]
 
-SOURCES = ("bootstrap", "execs")
+SOURCES = (
+    "bootstrap",
+    "execs",
+    "environ",
+    "resolution",
+    "output",
+    "supervision",
+    "hooks",
+    "lifecycle",
+    "stdin",
+    "vm_life",
+)
 """Modules of this package that seed faults, one for each module of the rules, in the order of the matrix."""
 
 

@@ -14,6 +14,13 @@ from checker.model import Model, ModelError
 MODULES = {
     "bootstrap_exec": "checker.models.bootstrap_exec",
     "published": "checker.models.published",
+    "exec_start": "checker.models.exec_start",
+    "output": "checker.models.output",
+    "stdin": "checker.models.stdin",
+    "supervision": "checker.models.supervision",
+    "hooks": "checker.models.hooks",
+    "lifecycle": "checker.models.lifecycle",
+    "client": "checker.models.client",
 }
 """Model to its module, in the order they are checked."""
 
@@ -46,7 +53,7 @@ def load(key: str) -> Model:
     return known[config].make(config)
 
 
-def keys(default_only: bool = True) -> Iterator[str]:
+def every(default_only: bool = True) -> Iterator[str]:
     """Every ``name:config``, or those a check of everything includes."""
     for name in MODULES:
         for config, how in configs(name).items():

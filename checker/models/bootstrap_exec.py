@@ -23,7 +23,8 @@ from agentd.rules.bootstrap import Access, Bootstrap, RunVerdict
 from agentd.rules.execs import Phase, Record, Start
 from checker.model import Component, Event, Model, Values
 from checker.models import Config
-from checker.models.bootstrap_exec_properties import ACKED_AT, ATTACKER, HOST, TAKEOVER, properties
+from checker.models.bootstrap_exec_properties import properties
+from checker.models.bootstrap_exec_terms import ACKED_AT, ATTACKER, HOST, TAKEOVER
 
 TTL = 900.0
 """How long an acknowledged record is kept, in seconds."""

@@ -4,14 +4,26 @@ Properties speak of edges: of a request, what was before it, what it was answere
 nothing has to be remembered in the state for them.
 """
 
-from collections.abc import Hashable
-from typing import cast
-
 from attrs import evolve
 
 from agentd.rules.bootstrap import Access, Bootstrap, RunVerdict
 from agentd.rules.execs import Ack, Phase, Record, Start
-from checker.model import Edge
+from checker.models.bootstrap_exec_terms import (
+    ACCEPTED,
+    ACKED_AT,
+    ATTACKER,
+    CONTROL,
+    HOST,
+    installed,
+    phase,
+    presented,
+    record_after,
+    record_before,
+    refused,
+    served,
+    token,
+    token_after,
+)
 from checker.properties import (
     Always,
     EdgePredicate,
@@ -25,56 +37,6 @@ from checker.properties import (
     unchanged_by,
 )
 
-HOST = b"H"
-"""The token the platform installs and the client presents."""
-ATTACKER = b"A"
-ACKED_AT = 100.0
-"""Monotonic seconds of every acknowledgement."""
-
-EXEC_KINDS = frozenset({"start", "start_unspawned", "poll", "ack"})
-CONTROL = EXEC_KINDS | {"probe"}
-ACCEPTED = (RunVerdict.INSTALLED, RunVerdict.REPLAYED)
-
-TAKEOVER = frozenset({"attacker never authorized"})
-"""What falls when the attacker may act before the platform."""
-
-
-def _token(edge: Edge) -> bytes | None:
-    return _boot(edge.before["boot"]).token
-
-
-def _then(edge: Edge) -> bytes | None:
-    return _boot(edge.after["boot"]).token
-
-
-def _boot(value: Hashable) -> Bootstrap:
-    return cast("tuple[Bootstrap, str]", value)[0]
-
-
-def _presented(edge: Edge) -> bytes | None:
-    return cast("bytes | None", edge.event.args["presents" if edge.event.kind == "probe" else "token"])
-
-
-def _before(edge: Edge) -> Record | None:
-    return cast("Record | None", edge.before[f"exec.{edge.event.args['id']}"])
-
-
-def _after(edge: Edge) -> Record | None:
-    return cast("Record | None", edge.after[f"exec.{edge.event.args['id']}"])
-
-
-def _phase(edge: Edge) -> Phase | None:
-    record = _before(edge)
-    return None if record is None else record.phase
-
-
-def _refused(edge: Edge) -> bool:
-    return isinstance(edge.response, Access) and edge.response is not Access.GRANTED
-
-
-def _served(edge: Edge) -> bool:
-    return not _refused(edge)
-
 
 def properties(execs: list[str]) -> tuple[Property, ...]:
     """Every property, for execs that are these components."""
@@ -87,7 +49,7 @@ def _bootstrap() -> tuple[Property, ...]:
             name="attacker never authorized",
             kinds=CONTROL,
             reads=("boot",),
-            holds=lambda e: _presented(e) != ATTACKER or _refused(e),
+            holds=lambda e: presented(e) != ATTACKER or refused(e),
             witness="an unauthorized caller is refused",
             faults=("any token opens", "the last run hook wins"),
             meaning="No control request that bears the attacker's token is served (j.1).",
@@ -95,7 +57,7 @@ def _bootstrap() -> tuple[Property, ...]:
         OnEdge(
             name="AGENTD-3 bootstrap is one-shot",
             kinds=frozenset({"run"}),
-            holds=lambda e: _token(e) in (None, _then(e)),
+            holds=lambda e: token(e) in (None, token_after(e)),
             witness="a hijack is refused with 409",
             faults=("the last run hook wins",),
             meaning="An installed token is never replaced or removed (g.2).",
@@ -103,7 +65,7 @@ def _bootstrap() -> tuple[Property, ...]:
         OnEdge(
             name="AGENTD-3 only the installed token is accepted",
             kinds=frozenset({"run"}),
-            holds=lambda e: e.response not in ACCEPTED or _then(e) == _presented(e),
+            holds=lambda e: e.response not in ACCEPTED or token_after(e) == presented(e),
             witness="an identical replay is accepted",
             faults=("any run hook is a replay", "the first run hook is lost"),
             meaning="A run hook answered 200 carried the token that is installed afterwards (g.2).",
@@ -112,7 +74,8 @@ def _bootstrap() -> tuple[Property, ...]:
             name="AGENTD-2 the first bootstrap installs its token",
             kinds=frozenset({"run"}),
             holds=lambda e: (
-                _token(e) is not None or (_then(e) == _presented(e) and e.response is RunVerdict.INSTALLED)
+                token(e) is not None
+                or (token_after(e) == presented(e) and e.response is RunVerdict.INSTALLED)
             ),
             witness="bootstrap completes",
             faults=("the first run hook is lost",),
@@ -121,7 +84,7 @@ def _bootstrap() -> tuple[Property, ...]:
         OnEdge(
             name="AGENTD-4 the installed token is accepted again",
             kinds=frozenset({"run"}),
-            holds=lambda e: _token(e) != _presented(e) or e.response is RunVerdict.REPLAYED,
+            holds=lambda e: token(e) != presented(e) or e.response is RunVerdict.REPLAYED,
             witness="an identical replay is accepted",
             faults=("a replayed run hook conflicts",),
             meaning="The platform may retry its own hook: 200, and no new bootstrap (g.2).",
@@ -130,8 +93,8 @@ def _bootstrap() -> tuple[Property, ...]:
             name="another token conflicts",
             kinds=frozenset({"run"}),
             holds=lambda e: (
-                _token(e) in (None, _presented(e))
-                or (e.response is RunVerdict.CONFLICT and _then(e) == _token(e))
+                token(e) in (None, presented(e))
+                or (e.response is RunVerdict.CONFLICT and token_after(e) == token(e))
             ),
             witness="a hijack is refused with 409",
             faults=("any run hook is a replay",),
@@ -146,7 +109,7 @@ def _requests() -> tuple[Property, ...]:
             name="AGENTD-1 the control API is closed before bootstrap",
             kinds=CONTROL,
             reads=("boot",),
-            holds=lambda e: _token(e) is not None or e.response is Access.UNAVAILABLE,
+            holds=lambda e: token(e) is not None or e.response is Access.UNAVAILABLE,
             witness="a request comes before bootstrap",
             faults=("the control API opens early", "bootstrap shows in the refusal"),
             meaning="Until a token is installed every control request is answered 503, whatever it presents (i.3).",
@@ -155,7 +118,7 @@ def _requests() -> tuple[Property, ...]:
             name="AGENTD-5 another token is unauthorized",
             kinds=CONTROL,
             reads=("boot",),
-            holds=lambda e: _token(e) in (None, _presented(e)) or e.response is Access.UNAUTHORIZED,
+            holds=lambda e: token(e) in (None, presented(e)) or e.response is Access.UNAUTHORIZED,
             witness="an unauthorized caller is refused",
             faults=("any token opens", "no credential opens", "any scheme is bearer"),
             meaning="Once one is installed, no token or another is answered 401 (i.3).",
@@ -164,7 +127,7 @@ def _requests() -> tuple[Property, ...]:
             name="AGENTD-6 the installed token is served",
             kinds=CONTROL,
             reads=("boot",),
-            holds=lambda e: _token(e) is None or _token(e) != _presented(e) or _served(e),
+            holds=lambda e: token(e) is None or token(e) != presented(e) or served(e),
             witness="an exec runs, exits and is acked",
             faults=("the right token is refused", "the scheme is compared with case"),
             meaning="The installed token is neither unauthorized nor unavailable (i.2, i.3).",
@@ -172,7 +135,7 @@ def _requests() -> tuple[Property, ...]:
         response_table(
             "what a start answers",
             ("start",),
-            case=lambda e: _phase(e) if _served(e) else "refused",
+            case=lambda e: phase(e) if served(e) else "refused",
             table={
                 None: Start.SPAWN,
                 Phase.RUNNING: Start.RETRIED,
@@ -187,7 +150,7 @@ def _requests() -> tuple[Property, ...]:
         response_table(
             "what an ack answers",
             ("ack",),
-            case=lambda e: _phase(e) if _served(e) else "refused",
+            case=lambda e: phase(e) if served(e) else "refused",
             table={
                 None: Ack.UNKNOWN,
                 Phase.RUNNING: Ack.STILL_RUNNING,
@@ -202,7 +165,7 @@ def _requests() -> tuple[Property, ...]:
         response_table(
             "what a poll shows",
             ("poll",),
-            case=lambda e: _phase(e) if _served(e) else "refused",
+            case=lambda e: phase(e) if served(e) else "refused",
             table={
                 None: "unknown_exec",
                 Phase.RUNNING: (Phase.RUNNING, False),
@@ -221,7 +184,7 @@ def _requests() -> tuple[Property, ...]:
         response_table(
             "when health is busy",
             ("health",),
-            case=_phase,
+            case=phase,
             table={None: False, Phase.RUNNING: True, Phase.EXITED: False, Phase.ACKED: False},
             witness="an exec keeps the VM busy",
             faults=("an exec is busy until its ack", "no exec is busy"),
@@ -250,7 +213,7 @@ def _records() -> tuple[Property, ...]:
         OnEdge(
             name="a retried start only counts",
             kinds=frozenset({"start", "start_unspawned"}),
-            holds=lambda e: e.response is not Start.RETRIED or _counted(_before(e), _after(e)),
+            holds=lambda e: e.response is not Start.RETRIED or _counted(record_before(e), record_after(e)),
             witness="a start is retried",
             faults=("a retried start restarts an exited exec", "a retried start is not counted"),
             meaning="A retried start changes neither phase nor output, and spawns nothing (a.2).",
@@ -258,7 +221,7 @@ def _records() -> tuple[Property, ...]:
         OnEdge(
             name="a start that cannot spawn leaves no record",
             kinds=frozenset({"start_unspawned"}),
-            holds=lambda e: _before(e) is not None or _after(e) is None,
+            holds=lambda e: record_before(e) is not None or record_after(e) is None,
             witness="a spawn fails",
             faults=("an unknown id counts as retried",),
             meaning="The id stays free, so that the same start may be tried again (a.2).",
@@ -266,7 +229,7 @@ def _records() -> tuple[Property, ...]:
         OnEdge(
             name="a started exec is running with its output held",
             kinds=frozenset({"start"}),
-            holds=lambda e: _before(e) is not None or _refused(e) or _is_new(_after(e)),
+            holds=lambda e: record_before(e) is not None or refused(e) or _is_new(record_after(e)),
             witness="an exec starts",
             faults=("a new exec holds no output",),
             meaning="A first start makes one running record of one child (a.2).",
@@ -274,7 +237,7 @@ def _records() -> tuple[Property, ...]:
         OnEdge(
             name="an exit publishes the result once",
             kinds=frozenset({"exit"}),
-            holds=lambda e: _after(e) == _published(_before(e)),
+            holds=lambda e: record_after(e) == _published(record_before(e)),
             witness="an exec runs, exits and is acked",
             faults=("an exit is forgotten", "an exit releases the output"),
             meaning="A running exec becomes exited with its output still held (c.5).",
@@ -289,7 +252,7 @@ def _records() -> tuple[Property, ...]:
         OnEdge(
             name="an ack releases the output",
             kinds=frozenset({"ack"}),
-            holds=lambda e: e.response is not Ack.RELEASED or _is_released(_after(e)),
+            holds=lambda e: e.response is not Ack.RELEASED or _is_released(record_after(e)),
             witness="an exec runs, exits and is acked",
             faults=("an ack keeps the output", "an ack forgets its time"),
             meaning="The acknowledgement that wins releases the output and starts the record's last stretch (a.6).",
@@ -304,7 +267,7 @@ def _records() -> tuple[Property, ...]:
         OnEdge(
             name="nothing is collected while its output is held",
             kinds=frozenset({"sweep_due", "sweep_young"}),
-            holds=lambda e: _after(e) is not None or _phase(e) is Phase.ACKED,
+            holds=lambda e: record_after(e) is not None or phase(e) is Phase.ACKED,
             witness="an acked exec is collected",
             faults=("the sweep takes what is exited",),
             meaning="Only acknowledged records are ever collected (AGENTD-2, c.8).",
@@ -312,7 +275,7 @@ def _records() -> tuple[Property, ...]:
         OnEdge(
             name="the sweep takes what is due",
             kinds=frozenset({"sweep_due"}),
-            holds=lambda e: _after(e) == (None if _phase(e) is Phase.ACKED else _before(e)),
+            holds=lambda e: record_after(e) == (None if phase(e) is Phase.ACKED else record_before(e)),
             witness="an acked exec is collected",
             faults=("the sweep is late",),
             meaning="An acknowledged record is removed at exactly its time, and nothing else is touched (c.8).",
@@ -365,7 +328,7 @@ def _states(execs: list[str]) -> tuple[Property, ...]:
             Always(
                 name=f"no exec before bootstrap ({name})",
                 reads=("boot", name),
-                holds=lambda boot, record: record is None or _boot(boot).installed,
+                holds=lambda boot, record: record is None or installed(boot).installed,
                 witness="a request comes before bootstrap",
                 faults=("the control API opens early",),
                 meaning="What comes before bootstrap creates nothing (i.3).",
@@ -417,7 +380,7 @@ def _witnesses() -> tuple[Property, ...]:
             lambda e: e.event.actor == "attacker" and e.response is RunVerdict.CONFLICT,
         ),
         _edge("an identical replay is accepted", {"run"}, lambda e: e.response is RunVerdict.REPLAYED),
-        _edge("a request comes before bootstrap", {"poll"}, lambda e: _token(e) is None),
+        _edge("a request comes before bootstrap", {"poll"}, lambda e: token(e) is None),
         _edge("an unauthorized caller is refused", {"start"}, lambda e: e.response is Access.UNAUTHORIZED),
         _edge("an exec starts", {"start"}, lambda e: e.response is Start.SPAWN),
         _edge("a spawn fails", {"start_unspawned"}, lambda e: e.response == "spawn_failed"),
@@ -426,11 +389,11 @@ def _witnesses() -> tuple[Property, ...]:
         _edge("an ack comes too early", {"ack"}, lambda e: e.response is Ack.STILL_RUNNING),
         _edge("an exec runs, exits and is acked", {"ack"}, lambda e: e.response is Ack.RELEASED),
         _edge("an exec keeps the VM busy", {"health"}, lambda e: e.response is True),
-        _edge("an exit is reported twice", {"late_exit"}, lambda e: _phase(e) is Phase.ACKED),
+        _edge("an exit is reported twice", {"late_exit"}, lambda e: phase(e) is Phase.ACKED),
         _edge(
             "the sweep meets an acked exec before its time",
             {"sweep_young"},
-            lambda e: _phase(e) is Phase.ACKED,
+            lambda e: phase(e) is Phase.ACKED,
         ),
-        _edge("an acked exec is collected", {"sweep_due"}, lambda e: _after(e) is None),
+        _edge("an acked exec is collected", {"sweep_due"}, lambda e: record_after(e) is None),
     )

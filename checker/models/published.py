@@ -26,7 +26,7 @@ from checker.models.bootstrap_exec import (
     start,
     swept,
 )
-from checker.models.bootstrap_exec_properties import ATTACKER, HOST, TAKEOVER
+from checker.models.bootstrap_exec_terms import ATTACKER, HOST, TAKEOVER
 from checker.properties import Always, Property, Sometimes, StatePredicate
 
 Execs = tuple[tuple[int, Record], ...]

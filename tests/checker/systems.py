@@ -98,9 +98,7 @@ def counters(members: int, limit: int, properties: tuple[Property, ...] = ()) ->
         for name in names
     )
     components = tuple(Component(name, 0, "count") for name in names)
-    return Model(
-        "counters", "one", components, events, properties, (tuple((name,) for name in names),)
-    )
+    return Model("counters", "one", components, events, properties, (tuple((name,) for name in names),))
 
 
 def switch(fair_kinds: dict[str, tuple[tuple[int, int], ...]], properties: tuple[LeadsTo, ...]) -> Model:
@@ -119,3 +117,34 @@ def switch(fair_kinds: dict[str, tuple[tuple[int, int], ...]], properties: tuple
         for source, then in arcs
     ]
     return Model("switch", "one", (Component("node", 0),), tuple(events), properties)
+
+
+@st.composite
+def symmetric_models(draw: st.DrawFn) -> Model:
+    """A random model of two or three members that are alike, beside something they share."""
+    members = draw(st.integers(2, 3))
+    value = st.integers(0, 2)
+    start, shared = draw(value), draw(value)
+    tables = []
+    for _ in range(draw(st.integers(1, 3))):
+        outcome = st.none() | st.tuples(st.tuples(value, value), st.sampled_from(["yes", "no"]))
+        tables.append({(one, two): draw(outcome) for one in range(3) for two in range(3)})
+    events, properties = [], []
+    bad_state = draw(st.tuples(value, value))
+    bad_edge = draw(st.tuples(value, value))
+    for member in range(members):
+        name = f"m{member}"
+        for number, table in enumerate(tables):
+            events.append(table_event(f"{name} does {number}", ("shared", name), ("shared", name), table))
+        properties.append(
+            Always(name=f"state {name}", reads=("shared", name), holds=lambda s, m: (s, m) != bad_state)
+        )
+    properties.append(
+        OnEdge(  # type: ignore[arg-type]
+            name="edge",
+            holds=lambda e: tuple(e.after[n] for n in e.event.writes) != bad_edge or e.response == "no",
+        )
+    )
+    components = (Component("shared", shared), *(Component(f"m{m}", start, "m") for m in range(members)))
+    group = tuple((f"m{member}",) for member in range(members))
+    return Model("symmetric", "one", components, tuple(events), tuple(properties), (group,))

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from checker import clusters, frontier, naive, packed, runs, sampling
+from checker.layout import Layout, roomy
 from checker.limits import Limits, Watch
 from checker.model import Component, Event, Model, ModelError
 from checker.models import load
-from checker.packed import Layout
 from checker.properties import Always, DeadlockFree, OnEdge, Sometimes
 from checker.result import Result
 from checker.table import RULES_RETURN, Table
@@ -171,19 +171,19 @@ def test_stopping_at_the_first_violation() -> None:
 
 
 def test_states_of_more_than_one_word() -> None:
-    names = [f"n{number}" for number in range(20)]
+    names = [f"n{number}" for number in range(100)]
     events = tuple(
         Event(f"up {name}", "up", "clock", (name,), (name,), lambda n: ((n + 1,), None), lambda n: n < 1)
         for name in names[:14]
     )
     model = Model("wide", "one", tuple(Component(name, 0) for name in names), events)
     result = frontier.search(Table(model))
-    assert packed.roomy(Table(model)).bits > Layout.WORD
+    assert roomy(Table(model), frontier.SPARE).bits > Layout.WORD
     assert (result.states, result.transitions) == (2**14, 14 * 2**13)
 
 
 def test_states_too_wide_for_arrays_are_refused() -> None:
-    names = [f"n{number}" for number in range(30)]
+    names = [f"n{number}" for number in range(150)]
     up = Event("up", "up", "clock", ("n0",), ("n0",), lambda n: ((n + 1,), None), lambda n: n < 1)
     model = Model("wider", "one", tuple(Component(name, 0) for name in names), (up,))
     assert packed.search(Table(model)).states == 2

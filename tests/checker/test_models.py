@@ -1,0 +1,78 @@
+"""The models: every configuration is right, its counts are the pinned ones, and nothing in it is idle."""
+
+import pytest
+
+from checker import models, pins
+from checker.check import Exit, Options, check, judge
+from checker.models import load
+from checker.properties import LeadsTo
+
+PINNED = pins.load()
+
+
+@pytest.mark.parametrize("key", list(models.every()))
+def test_a_configuration_is_right(key: str) -> None:
+    model = load(key)
+    result = check(model)
+    judged = judge(result)
+    assert judged.code is Exit.HOLDS, judged
+    assert {prop.name for prop in judged.expected} == model.violates
+    assert pins.drift(result, PINNED) is None
+    assert not result.unwitnessed()
+    assert not judged.idle
+
+
+def test_everything_is_pinned_and_nothing_else() -> None:
+    assert PINNED.keys() == set(models.every(default_only=False))
+
+
+@pytest.mark.parametrize(
+    "key", ["bootstrap_exec:three_ids", "output:two_readers", "exec_start:published_space"]
+)
+def test_a_large_configuration_is_right(key: str) -> None:
+    result = check(load(key), Options(live=False))
+    assert judge(result).code is Exit.HOLDS
+    assert pins.drift(result, PINNED) is None
+
+
+def test_the_attacker_wins_without_the_deployment_invariant() -> None:
+    model = load("bootstrap_exec:deployment_invariant_broken")
+    result = check(model)
+    assert [prop.name for prop in result.violations()] == ["attacker never authorized"]
+    steps = result.trace(result.violations()[0]).steps
+    assert [step.event.kind for step in steps] == ["run", "probe"]
+    assert steps[0].event.actor == "attacker"
+
+
+def test_the_published_model_without_the_deployment_invariant() -> None:
+    result = check(load("published:deployment_invariant_broken"))
+    assert {prop.name for prop in result.violations()} == {"attacker never authorized"}
+    assert result.trace(result.violations()[0]).steps[0].event.name == "attacker posts the run hook"
+
+
+def test_models_hold_no_transition_logic_of_the_rules() -> None:
+    """Each model calls the rules it is about: planting a fault in them changes what it does."""
+    from checker.matrix import baseline
+
+    called = {
+        "bootstrap_exec": {"run_hook", "authorize", "start", "exited", "ack", "collect"},
+        "exec_start": {"plan", "snapshot", "layer"},
+        "output": {"publish", "next_step", "advance", "head_room"},
+        "stdin": {"judge", "written", "closed"},
+        "supervision": {"step", "cause", "escalate", "deadline", "valid_timeout"},
+        "hooks": {"record", "runs_handler", "attach_outcome"},
+        "lifecycle": {"terminate", "stop", "drain_expired", "may_start"},
+    }
+    for key, names in called.items():
+        ran = {name for module, name in baseline(key).functions if module.startswith("agentd.rules")}
+        assert names <= ran, key
+
+
+def test_every_model_has_liveness_or_a_reason() -> None:
+    """Hooks ends by the bounds of its flood; whatever goes on has something it must get to."""
+    without = {
+        load(key).name
+        for key in models.every()
+        if not any(isinstance(prop, LeadsTo) for prop in load(key).properties)
+    }
+    assert without == {"hooks", "published"}
