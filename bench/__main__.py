@@ -34,6 +34,24 @@ def _idle(given: argparse.Namespace, choice: Choice) -> Report:
     return idle.run(choice, given.count, given.rounds, given.starts)
 
 
+def _files(given: argparse.Namespace, choice: Choice) -> Report:
+    from bench import files
+
+    return files.run(choice, given.bytes, given.rounds, given.directory)
+
+
+def _tar(given: argparse.Namespace, choice: Choice) -> Report:
+    from bench import trees
+
+    return trees.run(choice, given.files, given.rounds, given.directory)
+
+
+def _tunnel(given: argparse.Namespace, choice: Choice) -> Report:
+    from bench import tunnel
+
+    return tunnel.run(choice, given.bytes, given.rounds)
+
+
 def positive(text: str) -> int:
     """A number of things, at least one."""
     value = int(text)
@@ -55,13 +73,17 @@ def parser() -> argparse.ArgumentParser:
     which = common.add_argument_group("which daemon")
     which.add_argument("--url", help="a daemon that runs already, http://HOST:PORT; default: start one")
     which.add_argument("--token", help="its bearer token; default: $AGENTD_TOKEN", default=None)
-    which.add_argument("--pid", type=positive, help="its process, if it is on this machine, to see its memory")
+    which.add_argument(
+        "--pid", type=positive, help="its process, if it is on this machine, to see its memory"
+    )
     which.add_argument(
         "--python",
         default=sys.executable,
         help="the interpreter that runs the daemon and the floors' servers; agentd must be installed for it",
     )
-    common.add_argument("--json", action="store_true", help="print JSON")
+    shape = common.add_mutually_exclusive_group()
+    shape.add_argument("--json", action="store_true", help="print JSON")
+    shape.add_argument("--markdown", action="store_true", help="print the rows of docs/performance.md")
 
     top = argparse.ArgumentParser(prog="python -m bench", description=__doc__.split("\n")[0])
     names = top.add_subparsers(dest="benchmark", required=True)
@@ -90,6 +112,23 @@ def parser() -> argparse.ArgumentParser:
     option("--count", positive, 2000, "requests a round")
     option("--rounds", positive, 15, "rounds")
     option("--starts", positive, 10, "starts")
+
+    option = add("files", _files, "a large file read and written, against cp")
+    option("--bytes", size, 1 << 30, "bytes of the file (K, M, G)")
+    option("--rounds", positive, 5, "reads and writes")
+
+    option = add("tar", _tar, "a tree of small files up and down, against tar")
+    option("--files", positive, 20_000, "files of the tree")
+    option("--rounds", positive, 5, "uploads and downloads")
+
+    option = add("tunnel", _tunnel, "bytes through a tunnel, against a bare relay")
+    option("--bytes", size, 512 << 20, "bytes each way (K, M, G)")
+    option("--rounds", positive, 5, "transfers each way")
+
+    for name in ("files", "tar"):
+        names.choices[name].add_argument(
+            "--directory", help="where the files are made, on a file system that the daemon sees too"
+        )
     return top
 
 
@@ -106,7 +145,7 @@ def main(arguments: list[str]) -> int:
         json.dump(report.as_json(), sys.stdout, indent=2)
         print()
     else:
-        print(report.as_text(), end="")
+        print(report.as_markdown() if given.markdown else report.as_text(), end="")
     return 0 if report.right else 1
 
 

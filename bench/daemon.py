@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Final
 
@@ -81,7 +81,9 @@ class Started:
         deadline = time.monotonic() + START_SECS
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
-                raise SetupFailed(f"a server ended with status {self.process.returncode}: {self._last_line()}")
+                raise SetupFailed(
+                    f"a server ended with status {self.process.returncode}: {self._last_line()}"
+                )
             try:
                 connection = Connection(self.server)
             except OSError:
@@ -142,7 +144,7 @@ def _launch(arguments: list[str], port: int) -> Started:
 
 
 @contextlib.contextmanager
-def server(python: str, kind: str, *arguments: str) -> Iterator[Started]:
+def server(python: str, kind: str, *arguments: str) -> Generator[Started]:
     """One of ``bench/servers.py``, listening."""
     started = launch_server(python, kind, *arguments)
     try:
@@ -168,7 +170,7 @@ def _await_port(started: Started) -> None:
 
 
 @contextlib.contextmanager
-def target(choice: Choice, options: tuple[str, ...] = ()) -> Iterator[Target]:
+def target(choice: Choice, options: tuple[str, ...] = ()) -> Generator[Target]:
     """The daemon to measure: one that is started here and bootstrapped, or that of `choice.url`.
 
     `options` are the daemon's command line, for one of our own.

@@ -121,7 +121,9 @@ def _one_by_one(report: Report, server: Server, count: int) -> None:
         report.figure(f"start, exit seen by {name}, ack", "ms", [seconds * 1e3 for seconds, _ in taken])
     for name, taken in pairs.items():
         report.ratio(f"exec by {name} / bare spawn", taken, ways[name][1])
-    report.count("operations with the right outcome", 3 * (count + WARM) - operations.wrong, 3 * (count + WARM))
+    report.count(
+        "operations with the right outcome", 3 * (count + WARM) - operations.wrong, 3 * (count + WARM)
+    )
 
 
 def _at_once(report: Report, server: Server, parallel: int, rounds: int) -> None:

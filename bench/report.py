@@ -91,6 +91,26 @@ class Ratio:
 
 
 @frozen
+class Target:
+    """One number, not a ratio, that has a goal: a median, or a percentile that its name gives."""
+
+    name: str
+    unit: str
+    value: float
+    goal: Goal
+
+    def summary(self) -> dict[str, Any]:
+        """Its JSON."""
+        return {
+            "name": self.name,
+            "unit": self.unit,
+            "value": self.value,
+            "goal": str(self.goal),
+            "reached": self.goal.reached(self.value),
+        }
+
+
+@frozen
 class Count:
     """A number that is right or wrong."""
 
@@ -111,6 +131,26 @@ class Count:
         return found
 
 
+def this_machine() -> dict[str, Any]:
+    """What the run was on: enough to compare two reports, nothing that identifies the machine."""
+    model = "unknown processor"
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.partition(":")[2].strip()
+                break
+    except OSError:
+        pass
+    return {
+        "processors": len(os.sched_getaffinity(0)),
+        "processor": model,
+        "memory_mib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20,
+        "kernel": platform.release(),
+        "client_python": platform.python_version(),
+        "load": round(os.getloadavg()[0], 2),
+    }
+
+
 @define
 class Report:
     """Everything one run found. `settings` are what the run was asked for."""
@@ -121,19 +161,21 @@ class Report:
     """The daemon's, as its health answer gives it."""
     figures: list[Figure] = field(factory=list)
     ratios: list[Ratio] = field(factory=list)
+    targets: list[Target] = field(factory=list)
     counts: list[Count] = field(factory=list)
     notes: list[str] = field(factory=list)
-    machine: dict[str, Any] = field(factory=lambda: machine())
+    machine: dict[str, Any] = field(factory=this_machine)
 
     def figure(self, name: str, unit: str, samples: Sequence[float], goal: Goal | None = None) -> None:
-        """Add samples; a `goal` on a figure is about its median and is shown as a note."""
+        """Add samples; a `goal` is about their median."""
         self.figures.append(Figure(name, unit, tuple(samples)))
         if goal is not None:
-            self.note_goal(name, unit, percentile(samples, 50), goal)
+            self.targets.append(Target(name, unit, percentile(samples, 50), goal))
 
-    def note_goal(self, name: str, unit: str, value: float, goal: Goal) -> None:
-        """Add one number that has a goal of its own."""
-        self.notes.append(f"{name}: {_number(value)} {unit}, goal {goal}, {_verdict(goal, value)}")
+    def tail(self, name: str, unit: str, samples: Sequence[float], goal: Goal) -> None:
+        """Add samples whose 99th percentile has a goal."""
+        self.figures.append(Figure(name, unit, tuple(samples)))
+        self.targets.append(Target(f"{name}, p99", unit, percentile(samples, 99), goal))
 
     def ratio(self, name: str, pairs: Sequence[tuple[float, float]], goal: Goal | None = None) -> None:
         """Add the quotients of ``(measured, floor)`` pairs."""
@@ -161,6 +203,7 @@ class Report:
             "machine": self.machine,
             "figures": [figure.summary() for figure in self.figures],
             "ratios": [ratio.summary() for ratio in self.ratios],
+            "targets": [target.summary() for target in self.targets],
             "counts": [count.summary() for count in self.counts],
             "right": self.right,
             "notes": self.notes,
@@ -175,13 +218,39 @@ class Report:
             lines.append(f"{'':{_WIDTH}} {'p50':>10} {'p90':>10} {'p99':>10} {'max':>10}")
             lines += [_figure_line(figure) for figure in self.figures]
         if self.ratios:
-            lines += ["", f"{'ratio, median of pairs':{_WIDTH}} {'median':>10} {'min':>10} {'max':>10} {'goal':>10}"]
+            lines += [
+                "",
+                f"{'ratio, median of pairs':{_WIDTH}} {'median':>10} {'min':>10} {'max':>10} {'goal':>10}",
+            ]
             lines += [_ratio_line(ratio) for ratio in self.ratios]
+        if self.targets:
+            lines += ["", *(_target_line(target) for target in self.targets)]
         if self.counts:
             lines += ["", *(_count_line(count) for count in self.counts)]
         if self.notes:
             lines += ["", *self.notes]
         return "\n".join(lines) + "\n"
+
+    def as_markdown(self) -> str:
+        """Rows for ``docs/performance.md``: everything that has a goal, and everything that was counted."""
+        rows = ["| Measured | Reached | Goal |", "| --- | --- | --- |"]
+        for ratio in self.ratios:
+            spread = f"{_number(min(ratio.quotients))} to {_number(max(ratio.quotients))}"
+            goal = "" if ratio.goal is None else f"{_sign(ratio.goal)} × floor"
+            rows.append(
+                f"| {ratio.name} | {_number(ratio.median)} ({spread}, {len(ratio.quotients)} pairs) | {goal} |"
+            )
+        for target in self.targets:
+            goal = f"{_sign(target.goal)} {target.unit}"
+            rows.append(f"| {target.name} | {_number(target.value)} {target.unit} | {goal} |")
+        for count in self.counts:
+            if count.expected is not None:
+                rows.append(f"| {count.name} | {count.value} | {count.expected} |")
+        return "\n".join(rows) + "\n"
+
+
+def _sign(goal: Goal) -> str:
+    return str(goal).replace(">=", "≥").replace("<=", "≤")
 
 
 def _figure_line(figure: Figure) -> str:
@@ -200,6 +269,12 @@ def _ratio_line(ratio: Ratio) -> str:
     return f"{label:{_WIDTH}} {cells}{goal}"
 
 
+def _target_line(target: Target) -> str:
+    label = f"{target.name} [{target.unit}]"
+    cells = f"{_number(target.value):>10} {'':>10} {'':>10} {target.goal!s:>10}"
+    return f"{label:{_WIDTH}} {cells}  {_verdict(target.goal, target.value)}"
+
+
 def _count_line(count: Count) -> str:
     told = "" if count.expected is None else f" of {count.expected}"
     return f"{count.name:{_WIDTH}} {count.value:>10}{told}{'' if count.right else '  WRONG'}"
@@ -211,23 +286,3 @@ def _verdict(goal: Goal, value: float) -> str:
 
 def _number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}" if abs(value) < 10 else f"{value:.1f}"
-
-
-def machine() -> dict[str, Any]:
-    """What the run was on: enough to compare two reports, nothing that identifies the machine."""
-    model = "unknown processor"
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                model = line.partition(":")[2].strip()
-                break
-    except OSError:
-        pass
-    return {
-        "processors": len(os.sched_getaffinity(0)),
-        "processor": model,
-        "memory_mib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20,
-        "kernel": platform.release(),
-        "client_python": platform.python_version(),
-        "load": round(os.getloadavg()[0], 2),
-    }

@@ -10,6 +10,8 @@ package, and of Twisted only what it is a floor for.
 
 import socket
 import sys
+from collections.abc import Callable
+from mmap import mmap
 from typing import Any
 
 POUR_BYTES = 1 << 18
@@ -32,7 +34,8 @@ def web(port: int, body_bytes: int) -> None:
             request.setHeader(b"content-length", b"%d" % len(body))
             return body
 
-    site: Any = Site(Bare())
+    resource: Any = Bare
+    site: Any = Site(resource())
     site.log = lambda request: None
     reactor.listenTCP(port, site, interface="127.0.0.1")
     reactor.run()
@@ -53,7 +56,7 @@ def relay(port: int, target_port: int) -> None:
 def pour(port: int) -> None:
     """Serve one caller after another: ``down N`` gets N bytes, ``up N`` is answered with what arrived of N."""
     block = bytes(POUR_BYTES)
-    room = bytearray(POUR_BYTES)
+    room = mmap(-1, POUR_BYTES)
     with socket.create_server(("127.0.0.1", port)) as listening:
         while True:
             caller, _ = listening.accept()
@@ -75,4 +78,5 @@ def pour(port: int) -> None:
 
 
 if __name__ == "__main__":
-    {"web": web, "relay": relay, "pour": pour}[sys.argv[1]](*map(int, sys.argv[2:]))
+    kinds: dict[str, Callable[..., None]] = {"web": web, "relay": relay, "pour": pour}
+    kinds[sys.argv[1]](*map(int, sys.argv[2:]))

@@ -83,8 +83,5 @@ class Ledger:
         """Whether every byte was delivered once or is in a gap."""
         total = len(self.expected)
         return (
-            self.exited
-            and not self.faults
-            and self.cursor == total
-            and self.delivered + self.missed == total
+            self.exited and not self.faults and self.cursor == total and self.delivered + self.missed == total
         )

@@ -20,6 +20,7 @@ from bench.sse import EventParser, Ledger
 BLOCK: Final = 128 * 1024
 LINE: Final = 16
 """Bytes of a line of the child that readers follow: its number, padded, and a newline."""
+MS_PER_GIB: Final = 1e3 * 2**30
 POLL_SECS: Final = 0.005
 DEADLINE_SECS: Final = 600.0
 
@@ -41,26 +42,36 @@ def run(choice: Choice, count: int, rounds: int, streams: int, stream_bytes: int
 
 def _captures(report: Report, daemon: Target, count: int, rounds: int) -> None:
     argv = ["/bin/dd", "if=/dev/zero", f"bs={BLOCK}", f"count={count // BLOCK}", "status=none"]
-    pairs: list[tuple[float, float]] = []
+    speeds: list[tuple[float, float]] = []
+    costs: list[tuple[float, float]] = []
     grown: list[tuple[Growth, Growth]] = []
     captured = 0
     with Connection(daemon.server) as connection:
         for _ in range(rounds):
-            floor, read = floors.read_pipe(argv)
+            floor = floors.read_pipe(argv)
             exec_id = f"bench-{time.monotonic_ns():x}"
             with Growth(daemon.watched) as growth:
+                spent = 0.0 if daemon.watched is None else daemon.watched.cpu()
                 seconds = _capture(daemon.server, connection, exec_id, argv)
+                spent = 0.0 if daemon.watched is None else daemon.watched.cpu() - spent
             total = _total(daemon.server, exec_id)
             with Growth(daemon.watched) as answering:
                 _acknowledge(daemon.server, exec_id)
             grown.append((growth, answering))
-            # As speeds: bytes a second of ours over the floor's.
-            pairs.append((total / seconds, read / floor))
-            captured += total == count == read
-    report.figure("capture, nobody reading", "MiB/s", [speed / MIB for speed, _ in pairs])
-    report.figure("the same pipe, read and dropped", "MiB/s", [speed / MIB for _, speed in pairs])
-    report.ratio("speed of capture / reading the pipe", pairs, Goal(least=0.5))
+            speeds.append((total / seconds, floor.total / floor.seconds))
+            costs.append((spent / total, floor.processor_seconds / floor.total))
+            captured += total == count == floor.total
+    report.figure("capture, nobody reading", "MiB/s", [mine / MIB for mine, _ in speeds])
+    report.figure("the same pipe, read and dropped", "MiB/s", [bare / MIB for _, bare in speeds])
+    report.ratio("speed of capture / reading the pipe", speeds, Goal(least=0.5))
     if daemon.watched is not None:
+        report.figure(
+            "capture, processor time of the daemon", "ms/GiB", [mine * MS_PER_GIB for mine, _ in costs]
+        )
+        report.figure(
+            "the same pipe, processor time of the reader", "ms/GiB", [bare * MS_PER_GIB for _, bare in costs]
+        )
+        report.ratio("processor time of capture / reading the pipe", costs)
         peaks = [growth.peak for growth, _ in grown]
         report.figure("resident memory, growth at the highest", "MiB", peaks, Goal(most=24))
         report.figure("resident memory, growth kept", "MiB", [growth.kept for growth, _ in grown])
