@@ -1,13 +1,14 @@
 """File work as another user: the same operations, on the same threads, with that user's rights and no others.
 
-Everything in this package that blocks goes through a `RunInThread`. `acting` makes one whose functions run as a given
-user, so a whole operation, from the first look at a path to the last byte, is decided by the kernel for that user.
-Nothing is checked by root and then done by root, so there is no moment between the two.
+Everything in this package that blocks goes through a `RunInThread`. `acting` makes one whose functions run as a
+given user, so a whole operation, from the first look at a path to the last byte, is decided by the kernel for
+that user. Nothing is checked by root and then done by root, so there is no moment between the two.
 
-What differs from the daemon's own reads and writes is what an unprivileged user expects: only regular files, parents
-only when asked for, and modes that do not depend on a daemon's umask (environments 5.3, 5.4).
+What differs from the daemon's own reads and writes is what an unprivileged user expects: only regular files,
+parents only when asked for, and modes that do not depend on a daemon's umask (environments 5.3, 5.4).
 """
 
+import codecs
 import errno
 import os
 import stat
@@ -23,6 +24,9 @@ from agentd.files.target import Destination, Found, find
 from agentd.files.threads import RunInThread
 from agentd.linux.effective import acting_as
 from agentd.rules.writes import Way
+
+# Codecs are imported when they are first used, which as another user may find the interpreter's files closed.
+codecs.lookup("unicode_escape")
 
 FILE_MODE = 0o644
 DIRECTORY_MODE = 0o755

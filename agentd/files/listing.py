@@ -50,8 +50,8 @@ def list_directory(path: bytes, most: int) -> Listing:
             raise
         raise FileNotFoundError(errno.ENOENT, "", path) from None
     try:
-        names, truncated = _first(directory, most)
-        return Listing(list(_entries(directory, names)), truncated)
+        found, truncated = _first(directory, most)
+        return Listing(list(_entries(directory, found)), truncated)
     finally:
         os.close(directory)
 
@@ -64,12 +64,12 @@ def _exists(path: bytes) -> bool:
     return True
 
 
-def _first(directory: int, most: int) -> tuple[list[tuple[bytes, str]], bool]:
-    """The first `most` names with their types, and whether there were more."""
-    kept: list[tuple[bytes, str]] = []
+def _first(directory: int, most: int) -> "tuple[list[tuple[bytes, os.DirEntry[str]]], bool]":
+    """The first `most` names with their entries, and whether there were more."""
+    kept: list[tuple[bytes, os.DirEntry[str]]] = []
     with os.scandir(directory) as entries:
         for entry in entries:
-            kept.append((os.fsencode(entry.name), _hint(entry)))
+            kept.append((entry.name.encode("utf-8", "surrogateescape"), entry))
             if len(kept) > 2 * most + 1000:
                 kept.sort()
                 del kept[most + 1 :]
@@ -78,7 +78,7 @@ def _first(directory: int, most: int) -> tuple[list[tuple[bytes, str]], bool]:
 
 
 def _hint(entry: "os.DirEntry[str]") -> str:
-    """What the directory itself says of an entry's type; costs a look at the entry where it says nothing."""
+    """What the directory itself says of an entry's type, of one that may not be looked at."""
     try:
         if entry.is_symlink():
             return "symlink"
@@ -89,14 +89,15 @@ def _hint(entry: "os.DirEntry[str]") -> str:
         return "other"
 
 
-def _entries(directory: int, names: list[tuple[bytes, str]]) -> Iterator[Entry]:
-    for name, hint in names:
+def _entries(directory: int, found: "list[tuple[bytes, os.DirEntry[str]]]") -> Iterator[Entry]:
+    for name, entry in found:
         try:
-            status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            # Through the descriptor, which the entry remembers.
+            status = entry.stat(follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError:
-            yield Entry(name, hint, None, None)
+            yield Entry(name, _hint(entry), None, None)
             continue
         kind = _type(status.st_mode)
         yield Entry(name, kind, status, _target(directory, name) if kind == "symlink" else None)

@@ -7,11 +7,13 @@ its parent's descriptor without following a link, emptied, and removed by its na
 directory for a link while its tree goes away leads nowhere but to the removal of the link.
 
 The way down is as deep as the tree, and a process may hold some thousand descriptors. So only the lowest `KEPT`
-directories stay open; above them the way back is ``..``, taken only if what is found there is the very directory that
-was left (device and inode), since somebody may have moved what is being removed to another place meanwhile.
+directories stay open; above them the way back is ``..``, taken only if what is found there is the very
+directory that was left (device and inode), since somebody may have moved what is being removed to another place
+meanwhile.
 
-Of a directory at most `BATCH` names are held. It is read again from its beginning after each subdirectory, which costs
-one read, because what came before is gone by then. The first failure ends it, with what was removed staying removed.
+Of a directory at most `BATCH` names are held. It is read again from its beginning after each subdirectory,
+which costs one read, because what came before is gone by then. The first failure ends it, with what was removed
+staying removed.
 """
 
 import errno
@@ -95,8 +97,8 @@ def _remove_tree(parent: int, name: bytes, keep: tuple[bytes, ...]) -> Generator
                 if len(way) > KEPT:
                     _close(way[-KEPT - 1])
                 continue
+            above = parent if len(way) == 1 else _back(way[-2], way[-1])
             done = way.pop()
-            above = parent if not way else _back(way[-1], done)
             _close(done)
             try:
                 os.rmdir(done.name, dir_fd=above)

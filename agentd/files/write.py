@@ -32,6 +32,7 @@ class Written:
     created: bool
     size: int
     sha256: bytes
+    """Empty when it was not to be taken."""
 
     @property
     def way(self) -> str:
@@ -52,6 +53,7 @@ class FileSink:
         destination: Destination,
         flow: Flow,
         expected_sha256: bytes | None,
+        hashed: bool = True,
     ) -> None:
         self._run = run_in_thread
         self._destination = destination
@@ -60,13 +62,15 @@ class FileSink:
         self._size = 0
         self._ended = False
         self._ending = Ending()
+        self._hashed = hashed
         both = _Both(flow)
-        self._pumps = (
+        self._pumps: tuple[Pump, ...] = (
             Pump(
                 run_in_thread, destination.write, both.flow, lambda: when_ready(reactor, destination.fd, True)
             ),
-            Pump(run_in_thread, self._digest, both.flow),
         )
+        if hashed:
+            self._pumps = (*self._pumps, Pump(run_in_thread, self._digest, both.flow))
 
     def _digest(self, batch: list[bytes]) -> list[bytes]:
         for chunk in batch:
@@ -95,7 +99,7 @@ class FileSink:
         try:
             for pump in self._pumps:
                 await pump.drain()
-            sha256 = self._hash.digest()
+            sha256 = self._hash.digest() if self._hashed else b""
             if self._expected is not None and not hmac.compare_digest(sha256, self._expected):
                 raise FilesError(
                     Kind.BAD_REQUEST,
@@ -166,8 +170,12 @@ def open_sink(
     destination: Destination,
     flow: Flow,
     expected_sha256: bytes | None,
+    hashed: bool = True,
 ) -> Deferred[FileSink]:
-    """Open the destination in a thread and give the sink for it. Cancelling leaves nothing behind."""
+    """Open the destination in a thread and give the sink for it. Cancelling leaves nothing behind.
+
+    Not `hashed`: nobody wants to know the digest, which costs as much as the write.
+    """
 
     def discard(_: object) -> None:
         run_in_thread(destination.discard).addErrback(
@@ -175,6 +183,6 @@ def open_sink(
         )
 
     def opened(_: object) -> FileSink:
-        return FileSink(reactor, run_in_thread, destination, flow, expected_sha256)
+        return FileSink(reactor, run_in_thread, destination, flow, expected_sha256, hashed)
 
     return shielded(run_in_thread(destination.open), discard).addCallback(opened)
