@@ -4,7 +4,6 @@ A search that stops at a limit has shown nothing of what lies beyond: its result
 neither a pass nor a failure (exit code 3).
 """
 
-import sys
 import time
 from typing import TextIO
 
@@ -94,8 +93,3 @@ class Watch:
         if self._lines and self.progress is not None and self.progress.isatty():
             self.progress.write("\r" + " " * 110 + "\r")
             self.progress.flush()
-
-
-def standard_progress() -> TextIO | None:
-    """Standard error, when somebody is looking at it."""
-    return sys.stderr if sys.stderr.isatty() else None

@@ -133,10 +133,6 @@ class DeadlockFree(Property):
     final: StatePredicate
 
 
-STATE_KINDS = (Always, Sometimes)
-EDGE_KINDS = (OnEdge, SometimesOnEdge)
-
-
 def eventually(
     name: str,
     reads: tuple[str, ...],

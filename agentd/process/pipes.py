@@ -11,6 +11,7 @@ kernel.
 """
 
 import errno
+import mmap
 import os
 import select
 from collections import deque
@@ -29,13 +30,22 @@ from agentd.rules.stdin import Result
 READ_BYTES: Final = 256 * 1024
 READS_PER_WAKE: Final = 4
 """Reads of one pipe in one turn: 1 MiB at most, so that other descriptors get theirs."""
+MORE_BYTES: Final = 16 * 1024
+"""After a read of so many another one follows at once: the child is writing much, and the way back through the reactor
+costs more than a read that finds nothing."""
 FULL_BYTES: Final = 64 * 1024
-"""What an ordinary pipe holds (pipe(7)): a read of less has emptied it, as far as can be told without another."""
+"""What an ordinary pipe holds (pipe(7))."""
 PIPE_BYTES: Final = 256 * 1024
 """What a captured pipe is widened to once it has filled (fcntl(2) F_SETPIPE_SZ)."""
 
-_room = memoryview(bytearray(READ_BYTES))
-"""Where every pipe is read to. One is enough: all are read on the reactor thread, and whoever is fed copies."""
+_APART: Final = 64
+_room = memoryview(mmap.mmap(-1, _APART + READ_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))[_APART:]
+"""Where every pipe is read to. One is enough: all are read on the reactor thread, and whoever is fed copies.
+
+Its place in a page matters. Where a copy's target lies less than 32 bytes behind its source, page offset against
+page offset, some processors copy thirty times slower (measured: 300 instead of 8 microseconds for 256 KiB). The kernel
+copies here from page starts, and from here bytes go to allocated blocks, which begin 16 bytes into a page; 64 is
+clear of both."""
 
 
 class _Descriptor:
@@ -109,11 +119,10 @@ class PipeReader(_Descriptor):
             if count == 0:
                 return CONNECTION_DONE
             feed(_room[:count])
-            if count < FULL_BYTES:
-                if not to_the_end:
-                    return None
-            elif not self._wide:
+            if count >= FULL_BYTES and not self._wide:
                 self._widen()
+            if count < MORE_BYTES and not to_the_end:
+                return None
         return None
 
     def _widen(self) -> None:

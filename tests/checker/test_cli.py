@@ -222,8 +222,18 @@ def test_sarif(capsys: pytest.CaptureFixture[str]) -> None:
     location = result["locations"][0]["physicalLocation"]
     file = Path(__file__).parents[2] / location["artifactLocation"]["uri"]
     line = file.read_text().splitlines()[location["region"]["startLine"] - 1]
-    assert "_presented(e) != ATTACKER" in line
+    assert "presented(e) != ATTACKER" in line
     assert len(result["codeFlows"][0]["threadFlows"][0]["locations"]) >= 2
+
+
+def test_sarif_locates_a_table_where_it_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+    with planted(seeded()["a running exec can be acked"]):
+        _, out, _ = run(
+            capsys, "check", "bootstrap_exec", "--property", "what an ack answers", "--format", "sarif"
+        )
+    result, *_ = json.loads(out)["runs"][0]["results"]
+    file = result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+    assert file == "checker/models/bootstrap_exec_properties.py"
 
 
 def test_mermaid(capsys: pytest.CaptureFixture[str]) -> None:

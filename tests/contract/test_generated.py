@@ -74,7 +74,7 @@ def make_harmless(case: Any, place: Path) -> None:
 
 @schema.parametrize()
 @settings(
-    max_examples=15,
+    max_examples=10,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),

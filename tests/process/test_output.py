@@ -85,7 +85,7 @@ def test_views_are_copied() -> None:
 
 def test_memory_is_the_rings_size_however_the_child_slices_its_writes() -> None:
     """One-byte writes of alternating streams cost what one large write costs."""
-    window = 1 << 16
+    window = 1 << 15
     tracemalloc.start()
     try:
         output = Output(1000, window)
