@@ -51,6 +51,9 @@ from agentd.rules.lifecycle import Lifecycle, TerminateMode
 
 _log = Logger()
 
+_ENDING_SECS = 3.0
+"""How long a stopping daemon waits for the end of what it has killed."""
+
 
 def _parameters() -> list[list[Any]]:
     return [
@@ -302,9 +305,10 @@ class AgentService(service.Service):
         if self._sweeper.running:
             self._sweeper.stop()
         drained = self.site.drain(self.config.drain_timeout_secs)
-        for begin in self.daemon.at_drain:
-            begin()
+        ended = DeferredList([begin() for begin in self.daemon.at_drain])
         await drained
+        ended.addTimeout(_ENDING_SECS, self._reactor, onTimeoutCancel=lambda result, _: [])
+        await ended
         jobs = [entry.job for entry in self.daemon.execs if entry.job.owns_group]
         await DeferredList([job.kill() for job in jobs])
         for close in self.daemon.at_stop:

@@ -21,7 +21,8 @@ from agentd.cli.terminal import StandardInput, Writer
 if TYPE_CHECKING:
     from agentd.client.attach import Attached, Message
     from agentd.client.client import Client
-    from agentd.client.environments import Environment, ProcessExit, ProcessInfo
+    from agentd.client.environment_messages import ProcessExit, ProcessInfo
+    from agentd.client.environments import Environment
 
 DEFAULT_ID = "local"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from agentd.client.environments import ProcessExit, ProcessInfo, Signal, Stream
+from agentd.client.environment_messages import ProcessExit, ProcessInfo, Signal, Stream
 from agentd.client.errors import AgentError, ProtocolFault, TransportFault
 from agentd.client.websocket import Socket
 

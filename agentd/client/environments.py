@@ -14,11 +14,22 @@ polls, across lost connections.
 """
 
 from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
 
+from agentd.client.environment_messages import (
+    Chunk,
+    ExecResult,
+    Listing,
+    Page,
+    Processes,
+    ProcessExit,
+    ProcessInfo,
+    Signal,
+    Stored,
+)
 from agentd.client.errors import TransportFault
 from agentd.client.files import ANSWER_SECONDS, Download
 from agentd.client.local import LocalFiles
@@ -37,98 +48,6 @@ EXEC_SECONDS = 60
 """How long a command may run unless told otherwise (environments 3.1)."""
 OVERTIME_SECONDS = 60.0
 """What the answer to a command may take beyond the command's own time."""
-
-Signal = Literal["TERM", "KILL", "INT", "HUP"]
-Stream = Literal["stdout", "stderr"]
-
-
-class ExecResult(msgspec.Struct, frozen=True):
-    """How a command ended, and what it wrote (environments 3.5)."""
-
-    exit_code: int | None
-    signal: str | None
-    timed_out: bool = False
-    stdout: str = ""
-    stderr: str = ""
-    stdout_truncated: bool = False
-    stderr_truncated: bool = False
-    duration_ms: int = 0
-
-
-class ProcessExit(msgspec.Struct, frozen=True):
-    """How a process ended; one of the first two is not None."""
-
-    exit_code: int | None
-    signal: str | None
-    timed_out: bool = False
-
-
-class ProcessInfo(msgspec.Struct, frozen=True):
-    """A process as the daemon shows it (environments 6.2)."""
-
-    pid: str
-    cwd: str
-    running: bool
-    started_at: str
-    os_pid: int = 0
-    argv: list[str] | None = None
-    command: str | None = None
-    stdin: bool = False
-    timeout_secs: int = 0
-    exited_at: str | None = None
-    exit: ProcessExit | None = None
-    output_start: int = 0
-    output_end: int = 0
-
-
-class Chunk(msgspec.Struct, frozen=True):
-    """Output of one stream at an offset in bytes; its text may be longer or shorter than its bytes."""
-
-    stream: Stream
-    offset: int
-    data: str
-
-
-class Page(msgspec.Struct, frozen=True):
-    """A stretch of output; `next` is where the following one begins (environments 7.3)."""
-
-    chunks: list[Chunk]
-    next: int
-    exited: bool = False
-    exit: ProcessExit | None = None
-    output_start: int = 0
-
-
-class Entry(msgspec.Struct, frozen=True):
-    """One entry of a directory, not followed (environments 5.6)."""
-
-    name: str
-    type: str
-    size: int | None = None
-    mode: str | None = None
-    modified_at: str | None = None
-    target: str | None = None
-    name_b64: str | None = None
-
-
-class Listing(msgspec.Struct, frozen=True):
-    """A directory: its first 10,000 entries, sorted."""
-
-    path: str
-    entries: list[Entry]
-    truncated: bool = False
-
-
-class Stored(msgspec.Struct, frozen=True):
-    """What an upload became."""
-
-    path: str
-    size: int
-
-
-class _List(msgspec.Struct, frozen=True):
-    processes: list[ProcessInfo]
-
 
 _JSON = {"Content-Type": "application/json"}
 
@@ -235,7 +154,7 @@ class Environment:
 
     async def processes(self) -> list[ProcessInfo]:
         """Every process that has not been deleted, oldest first."""
-        return (await self._transport.call("GET", f"{self.path}/processes", _List))[0].processes
+        return (await self._transport.call("GET", f"{self.path}/processes", Processes))[0].processes
 
     async def _send(self, path: str, kind: Any, body: bytes, **request: Any) -> Any:
         answer, _ = await self._transport.call(

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from attrs import define, field
+from twisted.internet.defer import Deferred
 
 from agentd.environments.account import Agent
 from agentd.environments.limits import Limits
@@ -30,5 +31,6 @@ class Environment:
     """Bytes that no upload may take from the disk."""
     lifecycle: Callable[[], Lifecycle] = field(repr=False)
     limits: Limits = Limits()
-    at_drain: list[Callable[[], None]] = field(factory=list, repr=False)
-    """Called when the daemon begins to stop, before it waits for what is in flight."""
+    at_drain: list[Callable[[], "Deferred[Any]"]] = field(factory=list, repr=False)
+    """Called when the daemon begins to stop, before it waits for what is in flight. Each fires when what it began is
+    over."""

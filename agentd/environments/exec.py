@@ -1,8 +1,8 @@
 """``POST /exec``: run a command to its end and answer with what it wrote (environments 3)."""
 
-from typing import Final
+from typing import Any, Final
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredList
 
 from agentd.environments import answers, reading, shapes
 from agentd.environments.account import Identity
@@ -90,7 +90,9 @@ class ExecRoute:
         response: Response = await self._environment.tools.run_in_thread(encode)
         return response
 
-    def stop(self) -> None:
-        """The daemon stops: what runs is killed, and its callers are answered."""
-        for job in list(self._running):
+    def stop(self) -> "Deferred[Any]":
+        """The daemon stops: what runs is killed, and its callers are answered; fires when all has ended."""
+        running = list(self._running)
+        for job in running:
             job.kill()
+        return DeferredList([job.when_published() for job in running])

@@ -9,6 +9,7 @@ import errno
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any, Final, NoReturn
 
 from msgspec import UNSET
@@ -180,11 +181,17 @@ def _entry(entry: Entry) -> shapes.DirectoryEntry:
         name=name,
         type=entry.type,  # type: ignore[arg-type]  # one of the four, by its docstring
         size=None if status is None else status.st_size,
-        mode=None if status is None else f"{status.st_mode & 0o7777:04o}",
+        mode=None if status is None else _mode(status.st_mode),
         modified_at=None if status is None else file_time(status.st_mtime_ns),
         target=UNSET if entry.target is None else entry.target.decode("utf-8", "replace"),
         name_b64=UNSET if encoded is None else encoded,
     )
+
+
+@cache
+def _mode(mode: int) -> str:
+    """Four octal digits; there are few different ones."""
+    return f"{mode & 0o7777:04o}"
 
 
 def file_time(nanoseconds: int) -> datetime | None:

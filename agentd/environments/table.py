@@ -10,9 +10,10 @@ import secrets
 import signal
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from attrs import define, field
+from twisted.internet.defer import Deferred, DeferredList
 
 from agentd.environments import shapes
 from agentd.environments.input import InputQueue
@@ -110,6 +111,7 @@ class ProcessTable:
         self._deleted: dict[str, Process] = {}
         self._prefix = "".join(secrets.choice(_ALPHABET) for _ in range(8))
         self._count = 0
+        self._stopped = False
 
     def __iter__(self) -> Iterator[Process]:
         return iter(list(self._processes.values()))
@@ -148,7 +150,7 @@ class ProcessTable:
     def _published(self, outcome: Outcome, process: Process) -> None:
         process.record = processes.published(process.current())
         process.input.close()
-        if process.record.deleted:
+        if process.record.deleted or self._stopped:
             process.job.forget()
             self._let_go(process)
 
@@ -181,8 +183,12 @@ class ProcessTable:
             for listener in list(process.listeners):
                 listener.drop()
 
-    def stop(self) -> None:
-        """The daemon stops: tell those who wait and those who are attached, and kill what runs."""
+    def stop(self) -> "Deferred[Any]":
+        """The daemon stops: tell those who wait and those who are attached, and kill what runs.
+
+        Fires when all has ended.
+        """
+        self._stopped = True
         everything = [*self._processes.values(), *self._deleted.values()]
         for process in everything:
             for waiter in list(process.waiters):
@@ -192,3 +198,6 @@ class ProcessTable:
         for process in everything:
             if processes.may_signal(process.current()):
                 process.job.kill()
+            elif processes.shows_exit(process.record):
+                process.job.forget()
+        return DeferredList([process.job.when_published() for process in everything])

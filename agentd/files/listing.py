@@ -11,16 +11,19 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from typing import Final
+from functools import cache
+from typing import Final, NamedTuple
 
 from attrs import frozen
 
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-@frozen
-class Entry:
-    """One entry, itself. `status` is None when it may not be looked at, and `type` then what the directory says."""
+class Entry(NamedTuple):
+    """One entry, itself. `status` is None when it may not be looked at, and `type` then what the directory says.
+
+    A tuple, because one is made for each of thousands of entries.
+    """
 
     name: bytes
     type: str
@@ -66,15 +69,14 @@ def _exists(path: bytes) -> bool:
 
 def _first(directory: int, most: int) -> "tuple[list[tuple[bytes, os.DirEntry[str]]], bool]":
     """The first `most` names with their entries, and whether there were more."""
-    kept: list[tuple[bytes, os.DirEntry[str]]] = []
+    kept: dict[bytes, os.DirEntry[str]] = {}
     with os.scandir(directory) as entries:
         for entry in entries:
-            kept.append((entry.name.encode("utf-8", "surrogateescape"), entry))
+            kept[entry.name.encode("utf-8", "surrogateescape")] = entry
             if len(kept) > 2 * most + 1000:
-                kept.sort()
-                del kept[most + 1 :]
-    kept.sort()
-    return kept[:most], len(kept) > most
+                kept = {name: kept[name] for name in sorted(kept)[: most + 1]}
+    names = sorted(kept)
+    return [(name, kept[name]) for name in names[:most]], len(names) > most
 
 
 def _hint(entry: "os.DirEntry[str]") -> str:
@@ -103,6 +105,7 @@ def _entries(directory: int, found: "list[tuple[bytes, os.DirEntry[str]]]") -> I
         yield Entry(name, kind, status, _target(directory, name) if kind == "symlink" else None)
 
 
+@cache
 def _type(mode: int) -> str:
     if stat.S_ISREG(mode):
         return "file"

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from attrs import define, field
+from twisted.internet.defer import Deferred
 
 from agentd.config import Config
 from agentd.guest.accounts import AccountFiles
@@ -34,8 +35,9 @@ class Daemon:
     """Called once the terminate hook has been answered."""
     at_start: list[Callable[[], object]] = field(factory=list, repr=False)
     """Called once the daemon serves."""
-    at_drain: list[Callable[[], None]] = field(factory=list, repr=False)
-    """Called when the daemon begins to stop: nothing new is taken on, what is in flight is waited for."""
+    at_drain: list[Callable[[], "Deferred[Any]"]] = field(factory=list, repr=False)
+    """Called when the daemon begins to stop, before it waits for what is in flight. Each fires when what it began is
+    over."""
     at_stop: list[Callable[[], None]] = field(factory=list, repr=False)
     """Called when the daemon stops, once nothing is in flight."""
 

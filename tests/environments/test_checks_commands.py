@@ -11,7 +11,8 @@ from twisted.internet.defer import Deferred, DeferredList
 
 from agentd.linux import oom_score
 from tests.environments.conftest import Serve
-from tests.environments.support import KEY, Home, checks, the_reactor, until
+from tests.environments.support import KEY, Home
+from tests.environments.wire import checks, the_reactor, until
 
 MIB = 1024 * 1024
 

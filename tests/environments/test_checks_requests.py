@@ -9,7 +9,8 @@ import pytest_twisted
 
 from agentd.environments.routes import ROUTES
 from tests.environments.conftest import Serve
-from tests.environments.support import KEY, Home, Server, checks
+from tests.environments.support import KEY, Home, Server
+from tests.environments.wire import checks
 
 
 async def variables(server: Server, **fields: Any) -> dict[str, str]:

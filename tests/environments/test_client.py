@@ -12,10 +12,12 @@ from twisted.internet.defer import Deferred
 from agentd.client import errors
 from agentd.client.attach import AttachedMessage, DaemonStopping, ErrorMessage, ExitMessage, OutputMessage
 from agentd.client.client import Client
-from agentd.client.environments import Chunk, Environment, command_body
+from agentd.client.environment_messages import Chunk
+from agentd.client.environments import Environment, command_body
 from agentd.client.local import LocalFault
 from tests.environments.conftest import Serve
-from tests.environments.support import KEY, Home, Server, the_reactor
+from tests.environments.support import KEY, Home, Server
+from tests.environments.wire import the_reactor
 
 
 async def connected(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import DaemonFactory, RunningDaemon
+from tests.conftest import REPOSITORY, DaemonFactory, RunningDaemon
 from tests.environments.support import Home
 from tests.environments.test_checks_commands import alive
 
@@ -180,3 +180,17 @@ def test_the_openapi_document_covers_the_face(make_daemon: DaemonFactory, home: 
         published = json.loads(answer.read())
     assert not [row for row in published["routes"] if "environments" in row["path"]]
     assert os.fspath(home.home) not in json.dumps(document)
+
+
+def test_the_face_costs_a_start_nothing_but_its_route_list() -> None:
+    """Its handlers, and what they bring, are imported with the first request."""
+    late = ["handlers", "exec", "files", "processes", "attach", "start", "reading"]
+    code = (
+        "import sys, agentd.tap\n"
+        f"print([name for name in {late!r} if f'agentd.environments.{{name}}' in sys.modules])\n"
+        "print([name for name in ('autobahn', 'agentd.files') if name in sys.modules])\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=REPOSITORY, check=True
+    )
+    assert run.stdout.split("\n")[:2] == ["[]", "[]"]
