@@ -5,6 +5,7 @@ Nothing here looks at a time.
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -124,6 +125,22 @@ def test_the_command_prints_text(daemon: RunningDaemon) -> None:
     assert done.stdout.startswith("tunnel: agentd ")
     assert "transfers of every byte" in done.stdout
     assert done.stderr == ""
+
+
+def test_a_run_that_is_told_to_stop_leaves_nothing(tmp_path: Path) -> None:
+    """SIGTERM ends the daemon that the run started, and removes what it made."""
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "bench", "files", "--bytes", "1M", "--rounds", "1000000"]
+    with subprocess.Popen(command, cwd=REPOSITORY, env=environ, stdout=subprocess.PIPE) as running:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("bench-*/source")) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert list(tmp_path.glob("bench-*/source"))
+        running.send_signal(signal.SIGTERM)
+        out, _ = running.communicate(timeout=60)
+    assert running.returncode == 128 + signal.SIGTERM
+    assert out == b""
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_run_that_cannot_begin_says_why_in_one_line(

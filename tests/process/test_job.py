@@ -14,8 +14,9 @@ import pytest_twisted
 from twisted.internet.defer import Deferred, fail
 
 from agentd.process.digest import HIGH_BYTES, LOW_BYTES, StreamDigest
-from agentd.process.job import Job, Outcome
+from agentd.process.job import Job, JobTools, Outcome
 from agentd.process.output import STDERR, STDOUT
+from agentd.process.pipes import READ_BYTES
 from agentd.process.spawn import Plan, SpawnFailed
 from agentd.rules.stdin import Refusal, Result
 from agentd.rules.supervision import Cause
@@ -403,12 +404,38 @@ def test_the_end_waits_for_what_is_being_hashed() -> None:
 
 
 @pytest_twisted.ensureDeferred
+async def test_a_child_that_writes_faster_than_it_is_hashed_is_held_back() -> None:
+    """Nothing but the child waits: what is in memory stays bounded however much it would write."""
+    pool, tools = SlowPool(), make_tools()
+    job = Job(
+        JobTools(tools.clock, tools.spawner, pool, tools.out_of_memory),
+        LIMITS,
+        Plan(("/bin/dd", "if=/dev/zero", "bs=65536", "status=none"), {}),
+        digest=True,
+    )
+    await until(lambda: job.output.span.total > HIGH_BYTES)
+    for _ in range(20):
+        await turn()
+    held = job.output.span.total
+    assert held <= HIGH_BYTES + READ_BYTES
+    for _ in range(20):
+        await turn()
+    assert job.output.span.total == held
+    pool.work()
+    pool.work()
+    await until(lambda: job.output.span.total > held)
+    job.child.group.signal(signal.SIGKILL)
+    await until(lambda: pool.waiting and (pool.work(), job.published)[1])
+    assert job.sha256 == hashlib.sha256(bytes(job.output.span.total)).hexdigest()
+    job.forget()
+
+
+@pytest_twisted.ensureDeferred
 async def test_a_result_with_a_digest_comes_when_the_digest_does() -> None:
     pool = SlowPool()
     scene = Scene()
-    tools = make_tools()
     job = Job(
-        type(tools)(tools.clock, scene.tools.spawner, pool, tools.out_of_memory),
+        JobTools(scene.clock, scene.tools.spawner, pool, lambda pid: False),
         LIMITS,
         Plan(("scripted",), {}),
         digest=True,
