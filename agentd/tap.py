@@ -320,7 +320,8 @@ class AgentService(service.Service):
 
 def _settled() -> None:
     """Once the reactor runs. A hang-up means nothing to a daemon; what start-up has made lives for good."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    # Handled by doing nothing, because what is ignored here would be ignored by every command too.
+    signal.signal(signal.SIGHUP, lambda number, frame: None)
     if os.getpid() != 1:
         # Children are watched through pidfds. Twisted's handler would wake the reactor once more for each of them
         # to look for children of its own, of which there are none.
