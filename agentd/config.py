@@ -123,6 +123,14 @@ class Config:
         "endpoint",
         "Twisted endpoint to listen on instead, such as tcp:9000:interface=127.0.0.1.",
     )
+    listen_backlog: int = _knob(
+        1024,
+        "AGENTD_LISTEN_BACKLOG",
+        _unsigned,
+        "connections",
+        "Connections that may wait to be accepted, unless the endpoint says backlog=. A caller that finds the queue "
+        "full tries again after a second or more; the kernel's net.core.somaxconn bounds it too.",
+    )
     token_file: str | None = _knob(
         None,
         "AGENTD_TOKEN_FILE",

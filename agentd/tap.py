@@ -38,6 +38,7 @@ from agentd.guest.handlers import HandlerRunner
 from agentd.guest.state import Guest
 from agentd.http.router import Router
 from agentd.http.site import AgentSite
+from agentd.linux.malloc import give_back_large_blocks
 from agentd.linux.oom import OomLog
 from agentd.log import LineObserver
 from agentd.microvm.context import Daemon
@@ -229,7 +230,7 @@ class AgentService(service.Service):
         """Listen. A port that cannot be had ends the start with one line."""
         where = self.config.listen or f"tcp:{self.config.port}"
         try:
-            listening = serverFromString(self._reactor, where).listen(self.site)
+            listening = serverFromString(self._reactor, endpoint(self.config)).listen(self.site)
         except (ValueError, TypeError):  # Twisted hands the words of the text to a function as arguments
             raise SystemExit(f"agentd: --listen: {where} is no server endpoint of Twisted") from None
         failed: list[Failure] = []
@@ -318,6 +319,14 @@ class AgentService(service.Service):
             self._uninstall()
 
 
+def endpoint(config: Config) -> str:
+    """The server endpoint to listen on, in Twisted's words, with the queue that `listen_backlog` asks for."""
+    where = config.listen or f"tcp:{config.port}"
+    if where.startswith("tcp:") and ":backlog=" not in where:
+        where += f":backlog={config.listen_backlog}"
+    return where
+
+
 def _settled() -> None:
     """Once the reactor runs. A hang-up means nothing to a daemon; what start-up has made lives for good."""
     # Handled by doing nothing, because what is ignored here would be ignored by every command too.
@@ -339,4 +348,5 @@ def makeService(options: Options) -> AgentService:
     # fire at once, or not for hours. Set before anything is scheduled (twistd schedules nothing before this).
     reactor: Any = chosen
     reactor.seconds = time.monotonic
+    give_back_large_blocks()
     return AgentService(options.config, options.token, options.warnings, reactor)

@@ -67,8 +67,8 @@ class InputQueue:
             while self._queue and self._state.open:
                 piece = bytes(memoryview(self._queue)[:WRITE_BYTES])
                 del self._queue[:WRITE_BYTES]
-                result = await self._job.write_stdin(piece, False)
-                if result is not Result.WRITTEN:
+                written = await self._job.write_stdin(piece, False)
+                if written.result is not Result.WRITTEN:
                     self.close()
                     return
                 if self._state.open:

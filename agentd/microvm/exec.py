@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 
 from agentd.guest.accounts import PreparedStart, StartRequest, resolve_start
 from agentd.http import prefer
-from agentd.http.messages import Answer, Refused, Response, as_json, problem, refuse
+from agentd.http.messages import Answer, Problem, Refused, Response, as_json, problem, refuse
 from agentd.http.query import JsonBody
 from agentd.http.reading import malformed, read_json
 from agentd.http.request import AgentRequest
@@ -45,11 +45,17 @@ _WRITE_STATUS = {
     Result.TIMED_OUT: (
         408,
         "stdin_write_timeout",
-        "the child did not read in time; some bytes may be in the pipe",
+        "the child did not read in time; `written` bytes are in the pipe",
     ),
     Result.BROKEN: (410, "stdin_closed", "stdin is closed: the child does not read any more"),
     Result.FAILED: (500, "stdin_write_failed", "the write to the pipe failed"),
 }
+
+
+class WriteProblem(Problem, frozen=True):
+    """The error body of a stdin write that was begun: `written` is how many of its bytes are in the pipe."""
+
+    written: int
 
 
 def usage(outcome: Outcome) -> shapes.ExecUsage | None:
@@ -209,10 +215,10 @@ class ExecRoutes:
             raise refuse(status, refusal.value, detail)
         eof = asked.signal is not None
         # The write belongs to the job: a caller that leaves does not take half of it along.
-        result = await shielded(job.write_stdin(data, eof))
-        if result is not Result.WRITTEN:
-            status, slug, detail = _WRITE_STATUS[result]
-            raise refuse(status, slug, detail)
+        written = await shielded(job.write_stdin(data, eof))
+        if written.result is not Result.WRITTEN:
+            status, slug, detail = _WRITE_STATUS[written.result]
+            raise Refused(as_json(WriteProblem(slug, detail, written.accepted), status))
         return as_json(shapes.StdinResponse(id, len(data), eof))
 
     async def ack(self, request: AgentRequest, id: str) -> Answer:

@@ -146,7 +146,9 @@ EXEC: Final = (
             *_DENIALS,
             _UNKNOWN,
             Status(
-                408, "stdin_write_timeout", "the child did not read in time; part may be written; retryable"
+                408,
+                "stdin_write_timeout",
+                "the child did not read in time; the body's written counts the bytes in the pipe; retryable from there",
             ),
             Status(409, "stdin_not_requested", "the exec was started without stdin"),
             Status(410, "stdin_closed", "closed by an earlier eof, by the child, or by its end; final"),

@@ -23,7 +23,7 @@ from agentd.process.output import STDERR, STDOUT, Output
 from agentd.process.spawn import Child, Plan, Spawner
 from agentd.rules import stdin as stdin_rules
 from agentd.rules import supervision
-from agentd.rules.stdin import Refusal, Result, Stdin
+from agentd.rules.stdin import Refusal, Stdin, Written
 from agentd.rules.supervision import Action, Cause, Event, Supervision
 
 _log = Logger()
@@ -166,14 +166,14 @@ class Job(ProcessProtocol):
         """`agentd.rules.stdin.judge` on this job's stdin."""
         return stdin_rules.judge(self.stdin, signal, size, cap)
 
-    async def write_stdin(self, data: bytes, eof: bool) -> Result:
+    async def write_stdin(self, data: bytes, eof: bool) -> Written:
         """Write, then close if `eof`. Writes of one job are served in the order they were asked for."""
         # An empty write takes its turn too, so that an end of file never overtakes what was sent before it.
-        result: Result = await self.child.write_stdin(data)
-        self.stdin = stdin_rules.written(self.stdin, result, eof)
+        written: Written = await self.child.write_stdin(data)
+        self.stdin = stdin_rules.written(self.stdin, written.result, eof)
         if not self.stdin.open:
             self.child.close_stdin()
-        return result
+        return written
 
     def forget(self) -> None:
         """Nobody will ask about this job again."""

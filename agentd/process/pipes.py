@@ -25,7 +25,7 @@ from twisted.internet.main import CONNECTION_DONE
 from zope.interface import implementer
 
 from agentd.linux import pipes
-from agentd.rules.stdin import Result
+from agentd.rules.stdin import Result, Written
 
 READ_BYTES: Final = 256 * 1024
 READS_PER_WAKE: Final = 4
@@ -180,8 +180,9 @@ def _drop(data: memoryview) -> None:
 class _Write:
     """A write that has not been answered."""
 
+    size: int
     rest: memoryview
-    done: "Deferred[Result]"
+    done: "Deferred[Written]"
 
 
 @implementer(IWriteDescriptor)
@@ -201,10 +202,10 @@ class PipeWriter(_Descriptor):
         """Whether the pipe is."""
         return self._fd >= 0
 
-    def write(self, data: bytes) -> "Deferred[Result]":
+    def write(self, data: bytes) -> "Deferred[Written]":
         """Write all of `data`; fires with what became of it. Its time starts when its turn comes."""
-        done: Deferred[Result] = Deferred()
-        self._queue.append(_Write(memoryview(data), done))
+        done: Deferred[Written] = Deferred()
+        self._queue.append(_Write(len(data), memoryview(data), done))
         if self._timer is None:
             self._serve()
         return done
@@ -263,7 +264,7 @@ class PipeWriter(_Descriptor):
         write = self._queue.popleft()
         if result is Result.BROKEN and self.open:
             self._close_fd()
-        write.done.callback(result)
+        write.done.callback(Written(result, write.size - len(write.rest)))
 
     def _stop_waiting(self) -> None:
         if self._timer is not None:

@@ -38,6 +38,14 @@ class Result(Enum):
 
 
 @frozen
+class Written:
+    """What became of one write: how it ended, and how many of its bytes are in the pipe."""
+
+    result: Result
+    accepted: int
+
+
+@frozen
 class Stdin:
     """The daemon's end of one child's stdin."""
 

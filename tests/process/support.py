@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 from agentd.process.groups import Groups
 from agentd.process.job import Job, JobLimits, JobTools
 from agentd.process.spawn import Plan, ProcessSpawner
-from agentd.rules.stdin import Result
+from agentd.rules.stdin import Result, Written
 
 T = TypeVar("T")
 reactor: Any = chosen
@@ -195,9 +195,9 @@ class ScriptedChild:
     def stdin_broken(self) -> bool:
         return False
 
-    def write_stdin(self, data: bytes) -> "Deferred[Result]":
+    def write_stdin(self, data: bytes) -> "Deferred[Written]":
         self.calls.append(f"stdin {data!r}")
-        return succeed(self.stdin_result)
+        return succeed(Written(self.stdin_result, len(data) if self.stdin_result is Result.WRITTEN else 0))
 
     def close_stdin(self) -> None:
         self.calls.append("close stdin")

@@ -282,8 +282,8 @@ async def test_the_kernels_word_is_asked_for_kills_alone() -> None:
 @pytest_twisted.ensureDeferred
 async def test_stdin_reaches_the_child_and_ends() -> None:
     job = run(Plan(("/bin/cat",), {}, stdin=True))
-    assert await soon(job.write_stdin(b"hello ", False)) is Result.WRITTEN
-    assert await soon(job.write_stdin(b"world", True)) is Result.WRITTEN
+    assert (await soon(job.write_stdin(b"hello ", False))).result is Result.WRITTEN
+    assert (await soon(job.write_stdin(b"world", True))).result is Result.WRITTEN
     assert job.judge_stdin(None, 0, 10) is Refusal.CLOSED
     assert (await outcome(job)).exit_code == 0
     assert job.output.head(STDOUT) == b"hello world"
@@ -298,8 +298,8 @@ async def test_an_end_never_overtakes_what_was_sent_before_it() -> None:
     end = Deferred.fromCoroutine(job.write_stdin(b"", True))
     late = Deferred.fromCoroutine(job.write_stdin(b"late", False))
     await until(lambda: not pending(late))
-    assert {result_of(each) for each in writes} == {Result.WRITTEN}
-    assert (result_of(end), result_of(late)) == (Result.WRITTEN, Result.BROKEN)
+    assert {result_of(each).result for each in writes} == {Result.WRITTEN}
+    assert (result_of(end).result, result_of(late).result) == (Result.WRITTEN, Result.BROKEN)
     await outcome(job)
     assert job.output.head(STDOUT).split()[0].decode() == hashlib.sha256(data).hexdigest()
 
@@ -308,7 +308,7 @@ async def test_an_end_never_overtakes_what_was_sent_before_it() -> None:
 async def test_a_child_that_closed_its_stdin() -> None:
     job = run(sh("exec <&-; echo closed; sleep 60", stdin=True))
     await until(lambda: job.output.head(STDOUT))
-    assert await soon(job.write_stdin(b"x", False)) is Result.BROKEN
+    assert (await soon(job.write_stdin(b"x", False))).result is Result.BROKEN
     assert job.judge_stdin(None, 1, 10) is Refusal.CLOSED
     await soon(job.kill())
     await outcome(job)
@@ -649,7 +649,7 @@ def test_stdin_follows_the_rules(results: tuple[Result, ...]) -> None:
     still_open = True
     for result in results:
         child.stdin_result = result
-        assert result_of(Deferred.fromCoroutine(job.write_stdin(b"x", False))) is result
+        assert result_of(Deferred.fromCoroutine(job.write_stdin(b"x", False))).result is result
         still_open = still_open and result is not Result.BROKEN
         assert job.stdin.open is still_open
     child.stdin_result = Result.WRITTEN

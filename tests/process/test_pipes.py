@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 
 from agentd.process import pipes as module
 from agentd.process.pipes import FULL_BYTES, PIPE_BYTES, READ_BYTES, READS_PER_WAKE, PipeReader, PipeWriter
-from agentd.rules.stdin import Result
+from agentd.rules.stdin import Result, Written
 from tests.process.support import pending, reactor, result_of, turn, until
 
 Pipe = tuple[int, int]
@@ -232,8 +232,8 @@ class WatchingClock(task.Clock):
 
 def test_what_fits_is_written_at_once(pipe: Pipe) -> None:
     writer = writer_of(pipe)
-    assert result_of(writer.write(b"one")) is Result.WRITTEN
-    assert result_of(writer.write(b"")) is Result.WRITTEN
+    assert result_of(writer.write(b"one")).result is Result.WRITTEN
+    assert result_of(writer.write(b"")).result is Result.WRITTEN
     assert drain(pipe[0]) == b"one"
     writer.close()
     assert not writer.open
@@ -250,7 +250,7 @@ async def test_what_does_not_fit_waits_for_the_child_to_read(pipe: Pipe) -> None
         received += drain(pipe[0])
         await turn()
     received += drain(pipe[0])
-    assert (received, result_of(done)) == (data, Result.WRITTEN)
+    assert (received, result_of(done).result) == (data, Result.WRITTEN)
     writer.close()
 
 
@@ -277,7 +277,7 @@ async def test_thousands_may_wait(pipe: Pipe) -> None:
     writes = [writer.write(b"x") for _ in range(5000)]
     drain(pipe[0])
     await until(lambda: not pending(writes[-1]))
-    assert [result_of(write) for write in writes] == [Result.WRITTEN] * 5000
+    assert [result_of(write).result for write in writes] == [Result.WRITTEN] * 5000
     assert drain(pipe[0]) == b"x" * 5000
     writer.close()
 
@@ -287,16 +287,16 @@ def test_thousands_may_be_broken(pipe: Pipe) -> None:
     fill(pipe[1])
     writes = [writer.write(b"x") for _ in range(5000)]
     writer.close()
-    assert [result_of(write) for write in writes] == [Result.BROKEN] * 5000
+    assert [result_of(write).result for write in writes] == [Result.BROKEN] * 5000
 
 
 def test_a_child_that_closed_its_end_breaks_the_pipe(pipe: Pipe) -> None:
     writer = writer_of(pipe)
     os.close(pipe[0])
-    assert result_of(writer.write(b"x")) is Result.BROKEN
+    assert result_of(writer.write(b"x")).result is Result.BROKEN
     assert not writer.open
-    assert result_of(writer.write(b"y")) is Result.BROKEN
-    assert result_of(writer.write(b"")) is Result.BROKEN
+    assert result_of(writer.write(b"y")).result is Result.BROKEN
+    assert result_of(writer.write(b"")).result is Result.BROKEN
 
 
 @pytest_twisted.ensureDeferred
@@ -306,7 +306,7 @@ async def test_a_child_that_closes_its_end_meanwhile_breaks_what_waits(pipe: Pip
     first, second = writer.write(b"x"), writer.write(b"y")
     os.close(pipe[0])
     await until(lambda: not pending(second))
-    assert (result_of(first), result_of(second)) == (Result.BROKEN, Result.BROKEN)
+    assert (result_of(first).result, result_of(second).result) == (Result.BROKEN, Result.BROKEN)
     assert not writer.open
 
 
@@ -318,13 +318,13 @@ def test_a_child_that_does_not_read_times_the_write_out_and_the_pipe_stays(pipe:
     clock.advance(4.999)
     assert pending(first)
     clock.advance(0.001)
-    assert result_of(first) is Result.TIMED_OUT
+    assert result_of(first).result is Result.TIMED_OUT
     assert pending(second)  # its time starts when its turn comes
     clock.advance(4.999)
     assert pending(second)
     assert drain(pipe[0]) == bytes(filled)
     writer.doWrite()
-    assert result_of(second) is Result.WRITTEN
+    assert result_of(second).result is Result.WRITTEN
     assert drain(pipe[0]) == b"second"
     assert clock.getDelayedCalls() == []
     assert clock.writers == []
@@ -337,9 +337,9 @@ def test_what_was_written_before_the_time_ran_out_stays_written(pipe: Pipe) -> N
     data = os.urandom(1 << 20)
     done = writer.write(data)
     clock.advance(1.0)
-    assert result_of(done) is Result.TIMED_OUT
     written = drain(pipe[0])
     assert 0 < len(written) < len(data)
+    assert result_of(done) == Written(Result.TIMED_OUT, len(written))
     assert data.startswith(written)
     writer.close()
 
@@ -352,7 +352,7 @@ def test_the_close_breaks_what_waits_and_stops_waiting(pipe: Pipe) -> None:
     assert clock.writers == [writer]
     writer.close()
     writer.close()
-    assert result_of(done) is Result.BROKEN
+    assert result_of(done).result is Result.BROKEN
     assert clock.getDelayedCalls() == []
     assert clock.writers == []
     assert writer.fileno() == -1
@@ -368,7 +368,7 @@ def test_a_close_from_an_answer_breaks_the_rest(pipe: Pipe) -> None:
     second.addCallback(lambda result: (writer.close(), result)[1])
     assert drain(pipe[0]) == bytes(filled)
     writer.doWrite()
-    assert [result_of(each) for each in (first, second, third)] == [
+    assert [result_of(each).result for each in (first, second, third)] == [
         Result.WRITTEN,
         Result.WRITTEN,
         Result.BROKEN,
@@ -385,8 +385,8 @@ def test_an_error_of_another_kind_fails_the_write_and_keeps_the_pipe(
     writer = writer_of(pipe)
     with monkeypatch.context() as patch:
         patch.setattr(module.os, "write", broken)
-        assert result_of(writer.write(b"x")) is Result.FAILED
-    assert result_of(writer.write(b"y")) is Result.WRITTEN
+        assert result_of(writer.write(b"x")).result is Result.FAILED
+    assert result_of(writer.write(b"y")).result is Result.WRITTEN
     assert drain(pipe[0]) == b"y"
     writer.close()
 
@@ -404,7 +404,7 @@ def test_an_error_that_is_not_true_changes_nothing(pipe: Pipe) -> None:
     assert drain(pipe[0]) == bytes(filled)
     writer.doRead()
     writer.doWrite()
-    assert result_of(done) is Result.WRITTEN
+    assert result_of(done).result is Result.WRITTEN
     writer.connectionLost(Failure(ConnectionLost()))
     assert writer.open
     assert clock.writers == []

@@ -278,11 +278,11 @@ def test_what_python_needs_ignored_stays_so() -> None:
 @pytest_twisted.ensureDeferred
 async def test_stdin_is_written_and_ended(spawner: ProcessSpawner) -> None:
     child, recorder = start(spawner, Plan(("/bin/cat",), {}, stdin=True))
-    assert await soon(child.write_stdin(b"hello")) is Result.WRITTEN
+    assert (await soon(child.write_stdin(b"hello"))).result is Result.WRITTEN
     child.close_stdin()
     await soon(recorder.over)
     assert recorder.data[1] == b"hello"
-    assert await soon(child.write_stdin(b"late")) is Result.BROKEN
+    assert (await soon(child.write_stdin(b"late"))).result is Result.BROKEN
 
 
 @pytest_twisted.ensureDeferred

@@ -47,7 +47,8 @@ class Reply:
         """The error slug; "" for a body that has none. Checks the error shape of the exec family."""
         if self.status < 400 or self.headers.get("content-type") != "application/json":
             return ""
-        assert set(self.json) == {"error", "detail"}
+        begun = {"written"} if self.json.get("written") is not None else set()
+        assert set(self.json) == {"error", "detail"} | begun
         assert self.json["detail"]
         slug: str = self.json["error"]
         return slug

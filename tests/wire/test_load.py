@@ -65,13 +65,7 @@ def _descriptors(pid: int) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     """A daemon with an exec that runs on, and everything below walked already."""
-    # What the allocator keeps of large blocks for itself is not what is measured here (agentd.linux.malloc).
-    running = start_daemon(
-        tmp_path_factory.mktemp("load"),
-        env={"MALLOC_MMAP_THRESHOLD_": "262144"},
-        # Callers here come faster than they are accepted, and a queue of 50 would make one in ten wait a second.
-        options=("--listen", "tcp:0:interface=127.0.0.1:backlog=1024"),
-    )
+    running = start_daemon(tmp_path_factory.mktemp("load"))
     running.bootstrap()
     connection = connect(running)
     body = {"exec_id": "long", "command": ["echo here; exec cat"], "shell": True, "stdin": True}

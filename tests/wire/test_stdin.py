@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred, gatherResults
 
 from tests.conftest import RunningDaemon
 from tests.wire.conftest import Connect
-from tests.wire.support import Api, Reply, as_json
+from tests.wire.support import Api, Reply, as_json, output
 
 CAP = 1024 * 1024
 """`max_stdin_write_bytes` as it is by default."""
@@ -74,7 +74,7 @@ async def test_data_then_end(api: Api) -> None:
     for body in ({}, {"signal": "eof"}, {"data_b64": "YQ=="}):
         assert (await write(api, exec_id, body)).key == (410, "stdin_closed")
     found = await api.stream(exec_id)
-    assert base64.b64decode(found[0].data["output"]) == b"abc\0\xff\n"
+    assert output(found) == b"abc\0\xff\n"
 
 
 NOT_BASE64 = [
@@ -105,17 +105,18 @@ async def test_the_largest_write(api: Api) -> None:
 
 @pytest_twisted.ensureDeferred
 async def test_a_write_nobody_reads_times_out_and_may_be_repeated(api: Api) -> None:
-    """408: the pipe stays open, with it an end of file that came along (contract a.5)."""
+    """408: the pipe stays open, with it an end of file that came along (contract a.5); `written` is how far it came."""
     exec_id = await api.start("read go < /dev/null; sleep 2.5; exec wc -c", stdin=True)
     began = time.monotonic()
     timed_out = await api.stdin(exec_id, bytes(CAP), "eof")
     assert timed_out.key == (408, "stdin_write_timeout")
     assert time.monotonic() - began >= 0.9
+    taken = timed_out.json["written"]
+    assert 0 < taken < CAP
     while (reply := await api.stdin(exec_id, b"more", "eof")).status == 408:
-        pass
+        taken += reply.json["written"]
     assert reply.key == (200, "")
-    total = int((await api.wait(exec_id))["stdout"])
-    assert 4 < total < 2 * CAP
+    assert int((await api.wait(exec_id))["stdout"]) == taken + 4
 
 
 @pytest_twisted.ensureDeferred
@@ -134,7 +135,8 @@ async def test_a_child_that_closes_its_end_is_410(api: Api) -> None:
     """EPIPE; and the same once the result is published."""
     exec_id = await api.start("exec <&-; echo closed; read x < /dev/null; sleep 300", stdin=True)
     await api.first_output(exec_id)
-    assert (await api.stdin(exec_id, b"x")).key == (410, "stdin_closed")
+    broken = await api.stdin(exec_id, b"x")
+    assert (*broken.key, broken.json["written"]) == (410, "stdin_closed", 0)
     assert (await api.stdin(exec_id, signal="eof")).key == (410, "stdin_closed")
     await api.post(f"/v1/exec/{exec_id}/kill")
     ended = await api.start("true", stdin=True)
