@@ -303,7 +303,7 @@ class Raw:
         version, status, _ = lines[0].split(" ", 2)
         assert version in ("HTTP/1.1", "HTTP/1.0")
         found = {n.lower(): v for n, _, v in (line.partition(": ") for line in lines[1:-2])}
-        if int(status) < 200:
+        if int(status) < 200 and int(status) != 101:
             return self.reply(head)
         assert VERSION_HEADER in found
         length = 0 if head else int(found.get("content-length", "0"))

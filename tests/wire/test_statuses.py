@@ -1,64 +1,48 @@
 """Every status and slug on the route list, produced by a real daemon.
 
 The route list is the table of cases: a row that documents an answer without a producer here fails, and so does a
-producer of an answer that is not documented. The file and tunnel routes have tests of their own.
+producer of an answer that is not documented.
 """
 
 import json
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 import pytest_twisted
 
 from agentd.http.routes import Auth
-from agentd.microvm.routes import EXEC, HOOK_PREFIX, HOOKS, OPEN
-from tests.conftest import RunningDaemon, start_daemon
+from agentd.microvm.routes import HOOK_PREFIX, ROUTES
+from tests.conftest import start_daemon
+from tests.wire import exec_producers, file_producers
 from tests.wire.conftest import Connect
-from tests.wire.support import Api, Raw, Reply, as_json, connect, new_id, request
+from tests.wire.file_producers import FILE, TAR, TCP, at
+from tests.wire.producers import CAP, MEMBERS_CAP, PRODUCERS, STDIN_CAP, Case, Daemons, concrete
+from tests.wire.support import as_json, connect, new_id, request
 
-ROUTES = (*HOOKS, *EXEC, *OPEN)
-CAP = 200_000
-STDIN_CAP = 1000
-
-Case = tuple[str, str, int, str]
-"""Method, path, status, slug."""
-
-
-class Daemons:
-    """What producers work with: a bootstrapped daemon, one that is closed, and one that is leaving."""
-
-    def __init__(self, open_: RunningDaemon, closed: RunningDaemon, leaving: Raw, leaving_token: str) -> None:
-        self.api = Api(open_.url, open_.token)
-        self.daemon = open_
-        self.closed = Api(closed.url, "any-token")
-        self.leaving, self.leaving_token = leaving, leaving_token
-
-
-Producer = Callable[[Daemons], Awaitable[Reply]]
-PRODUCERS: dict[Case, Producer] = {}
-
-
-def produces(method: str, path: str, status: int, slug: str = "") -> Callable[[Producer], Producer]:
-    """Register what brings about one documented answer."""
-
-    def register(producer: Producer) -> Producer:
-        assert PRODUCERS.setdefault((method, path, status, slug), producer) is producer, "registered twice"
-        return producer
-
-    return register
+FILLED = (exec_producers, file_producers)
+"""What has filled the register by being imported."""
 
 
 @pytest.fixture(scope="module")
 def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemons]:
-    """Three daemons with small caps. The third has been asked to leave, and an exec keeps one request in flight."""
+    """Four daemons with small caps, the second not bootstrapped, the last without room on its disk.
+
+    The third has been asked to leave, and an exec keeps one request in flight.
+    """
     env = {"AGENTD_MAX_BODY_BYTES": str(CAP), "AGENTD_MAX_STDIN_WRITE_BYTES": str(STDIN_CAP)}
     program = ("-m", "tests.wire.faulty", "-n", "--pidfile=", "agentd")
     env |= {"AGENTD_DRAIN_TIMEOUT_SECS": "600", "AGENTD_MAX_WAIT_SECS": "600"}
-    running = [start_daemon(tmp_path_factory.mktemp("d"), program=program, env=env) for _ in range(3)]
-    open_, closed, leaving = running
-    open_.bootstrap()
-    leaving.bootstrap()
+    env |= {"AGENTD_MAX_TAR_MEMBERS": str(MEMBERS_CAP)}
+    reserves = ("0", "0", "0", "9" * 18)
+    running = [
+        start_daemon(
+            tmp_path_factory.mktemp("d"), program=program, env={**env, "AGENTD_DISK_RESERVE_BYTES": reserve}
+        )
+        for reserve in reserves
+    ]
+    open_, closed, leaving, full = running
+    for daemon in (open_, leaving, full):
+        daemon.bootstrap()
     sockets = [connect(leaving) for _ in range(3)]
     holder, poster, kept = sockets
     body = {"exec_id": "held", "command": ["sleep", "300"]}
@@ -66,7 +50,7 @@ def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemons]:
     while (held := kept.send(request("GET", "/v1/exec/held", token=leaving.token)).reply()).status != 200:
         assert held.status == 404
     assert poster.send(request("POST", f"{HOOK_PREFIX}/terminate", body=b"")).reply().status == 200
-    yield Daemons(open_, closed, kept, leaving.token)
+    yield Daemons(open_, closed, kept, leaving.token, full, tmp_path_factory.mktemp("home"))
     kept.send(request("POST", "/v1/exec/held/kill", token=leaving.token)).reply()
     for each in sockets:
         each.close()
@@ -99,300 +83,6 @@ async def test_a_documented_answer_is_given(daemons: Daemons, case: Case) -> Non
     if status in (401, 503) and not slug:
         assert reply.body == b""
         assert "www-authenticate" not in reply.headers
-
-
-# -- the same on every bearer route ------------------------------------------------------------------------
-
-
-def concrete(path: str) -> str:
-    """A path with its parameters filled in."""
-    return path.replace("{id}", "nobody")
-
-
-def _register_denials() -> None:
-    for route in EXEC:
-        if route.auth is not Auth.BEARER:
-            continue
-
-        async def unauthorized(daemons: Daemons, route: Any = route) -> Reply:
-            path = concrete(route.path)
-            wrong = await daemons.api.call(route.method, path, token="wrong")
-            assert wrong.key == (401, "")
-            return await daemons.api.call(route.method, path, token=False)
-
-        async def unavailable(daemons: Daemons, route: Any = route) -> Reply:
-            path = concrete(route.path)
-            without = await daemons.closed.call(route.method, path, token=False)
-            assert without.key == (503, "")
-            return await daemons.closed.call(route.method, path)
-
-        produces(route.method, route.path, 401)(unauthorized)
-        produces(route.method, route.path, 503)(unavailable)
-        if "{id}" in route.path:
-
-            async def unknown(daemons: Daemons, route: Any = route) -> Reply:
-                body = {"json": {}} if route.path.endswith("/stdin") else {}
-                reply = await daemons.api.call(route.method, concrete(route.path), **body)
-                assert reply.json["detail"] == "nobody"
-                return reply
-
-            produces(route.method, route.path, 404, "unknown_exec")(unknown)
-
-
-_register_denials()
-
-
-# -- hooks -------------------------------------------------------------------------------------------------
-
-
-def _register_acknowledgements() -> None:
-    for name in ("ready", "validate", "suspend", "resume"):
-
-        async def acknowledged(daemons: Daemons, name: str = name) -> Reply:
-            # Also with a body that means nothing, and before bootstrap.
-            assert (await daemons.closed.hook(name)).key == (200, "")
-            reply = await daemons.api.hook(name, data=b"\xff not json")
-            assert reply.body == b""
-            return reply
-
-        produces("POST", f"{HOOK_PREFIX}/{name}", 200)(acknowledged)
-
-
-_register_acknowledgements()
-
-
-@produces("POST", f"{HOOK_PREFIX}/terminate", 200)
-async def _(daemons: Daemons) -> Reply:
-    # A daemon that is on its way out acknowledges again.
-    return daemons.leaving.send(request("POST", f"{HOOK_PREFIX}/terminate", body=b"")).reply()
-
-
-@produces("POST", f"{HOOK_PREFIX}/run", 200)
-async def _(daemons: Daemons) -> Reply:
-    reply = await daemons.api.run_hook({"agent_token": daemons.daemon.token})
-    assert reply.body == b""
-    return reply
-
-
-@produces("POST", f"{HOOK_PREFIX}/run", 400)
-async def _(daemons: Daemons) -> Reply:
-    return await daemons.api.run_hook({"agent_token": ""})
-
-
-@produces("POST", f"{HOOK_PREFIX}/run", 409)
-async def _(daemons: Daemons) -> Reply:
-    reply = await daemons.api.run_hook({"agent_token": "another"})
-    assert reply.body == b""
-    return reply
-
-
-# -- start -------------------------------------------------------------------------------------------------
-
-
-async def start(daemons: Daemons, **fields: Any) -> Reply:
-    """A start request as it comes, which must leave nothing behind unless it succeeds."""
-    body = {"exec_id": new_id(), "command": ["true"], **fields}
-    reply = await daemons.api.post("/v1/exec/start", json=body)
-    if reply.status != 200 and body["exec_id"]:
-        assert (await daemons.api.get(f"/v1/exec/{body['exec_id']}")).key == (404, "unknown_exec")
-    return reply
-
-
-@produces("POST", "/v1/exec/start", 200)
-async def _(daemons: Daemons) -> Reply:
-    reply = await start(daemons)
-    assert set(reply.json) == {"exec_id", "phase"}
-    return reply
-
-
-@produces("POST", "/v1/exec/start", 400, "malformed_request")
-async def _(daemons: Daemons) -> Reply:
-    return await start(daemons, exec_id="")
-
-
-@produces("POST", "/v1/exec/start", 400, "unknown_user")
-async def _(daemons: Daemons) -> Reply:
-    reply = await start(daemons, user="no-such-user")
-    assert "no-such-user" in reply.json["detail"]
-    return reply
-
-
-@produces("POST", "/v1/exec/start", 400, "unknown_group")
-async def _(daemons: Daemons) -> Reply:
-    reply = await start(daemons, group="no-such-group")
-    assert "no-such-group" in reply.json["detail"]
-    return reply
-
-
-@produces("POST", "/v1/exec/start", 400, "unknown_shell")
-async def _(daemons: Daemons) -> Reply:
-    reply = await start(daemons, shell="no-such-shell")
-    assert "no-such-shell" in reply.json["detail"]
-    return reply
-
-
-@produces("POST", "/v1/exec/start", 503, "shutting_down")
-async def _(daemons: Daemons) -> Reply:
-    body = {"exec_id": "too-late", "command": ["true"]}
-    return daemons.leaving.send(as_json("POST", "/v1/exec/start", body, token=daemons.leaving_token)).reply()
-
-
-@produces("POST", "/v1/exec/start", 413)
-async def _(daemons: Daemons) -> Reply:
-    reply = await start(daemons, command=["x" * CAP])
-    assert reply.body == b"length limit exceeded"
-    return reply
-
-
-@produces("POST", "/v1/exec/start", 500, "spawn_failed")
-async def _(daemons: Daemons) -> Reply:
-    return await start(daemons, command=["/no/such/program"])
-
-
-# -- the rest of an exec's life ------------------------------------------------------------------------------
-
-
-@produces("GET", "/v1/exec/{id}", 200)
-async def _(daemons: Daemons) -> Reply:
-    exec_id = await daemons.api.start("true")
-    return await daemons.api.get(f"/v1/exec/{exec_id}")
-
-
-@produces("GET", "/v1/exec/{id}/stream", 200)
-async def _(daemons: Daemons) -> Reply:
-    exec_id = await daemons.api.start("true")
-    return await daemons.api.get(f"/v1/exec/{exec_id}/stream")
-
-
-@produces("GET", "/v1/exec/{id}/stream", 400, "malformed_request")
-async def _(daemons: Daemons) -> Reply:
-    return await daemons.api.get("/v1/exec/nobody/stream?offset=-1")
-
-
-async def reader(daemons: Daemons) -> str:
-    """An exec with a stdin that nobody reads."""
-    return await daemons.api.start(["sleep", "300"], stdin=True)
-
-
-@produces("POST", "/v1/exec/{id}/stdin", 200)
-async def _(daemons: Daemons) -> Reply:
-    exec_id = await daemons.api.start(["cat"], stdin=True)
-    reply = await daemons.api.stdin(exec_id, b"hello", "eof")
-    assert reply.json == {"exec_id": exec_id, "written": 5, "eof": True}
-    return reply
-
-
-@produces("POST", "/v1/exec/{id}/stdin", 400, "malformed_request")
-async def _(daemons: Daemons) -> Reply:
-    exec_id = await reader(daemons)
-    reply = await daemons.api.post(f"/v1/exec/{exec_id}/stdin", json={"data_b64": "not base64"})
-    await daemons.api.post(f"/v1/exec/{exec_id}/kill")
-    return reply
-
-
-@produces("POST", "/v1/exec/{id}/stdin", 408, "stdin_write_timeout")
-async def _(daemons: Daemons) -> Reply:
-    exec_id = await reader(daemons)
-    reply = await daemons.api.stdin(exec_id, b"x" * STDIN_CAP)
-    while reply.status == 200:
-        reply = await daemons.api.stdin(exec_id, b"x" * STDIN_CAP)
-    await daemons.api.post(f"/v1/exec/{exec_id}/kill")
-    return reply
-
-
-@produces("POST", "/v1/exec/{id}/stdin", 409, "stdin_not_requested")
-async def _(daemons: Daemons) -> Reply:
-    return await daemons.api.stdin(await daemons.api.start("true"), b"x")
-
-
-@produces("POST", "/v1/exec/{id}/stdin", 410, "stdin_closed")
-async def _(daemons: Daemons) -> Reply:
-    exec_id = await daemons.api.start(["cat"], stdin=True)
-    assert (await daemons.api.stdin(exec_id, signal="eof")).status == 200
-    return await daemons.api.stdin(exec_id, b"x")
-
-
-@produces("POST", "/v1/exec/{id}/stdin", 413, "stdin_write_too_large")
-async def _(daemons: Daemons) -> Reply:
-    exec_id = await reader(daemons)
-    reply = await daemons.api.stdin(exec_id, b"x" * (STDIN_CAP + 1))
-    await daemons.api.post(f"/v1/exec/{exec_id}/kill")
-    return reply
-
-
-@produces("POST", "/v1/exec/{id}/stdin", 413)
-async def _(daemons: Daemons) -> Reply:
-    reply = await daemons.api.stdin("nobody", b"x" * CAP)
-    assert reply.body == b"length limit exceeded"
-    return reply
-
-
-@produces("POST", "/v1/exec/{id}/stdin", 500, "stdin_write_failed")
-async def _(daemons: Daemons) -> Reply:
-    exec_id = await reader(daemons)
-    reply = await daemons.api.stdin(exec_id, b"FAULT")
-    await daemons.api.post(f"/v1/exec/{exec_id}/kill")
-    return reply
-
-
-@produces("POST", "/v1/exec/{id}/ack", 200)
-async def _(daemons: Daemons) -> Reply:
-    exec_id = await daemons.api.start("echo out")
-    await daemons.api.wait(exec_id)
-    reply = await daemons.api.post(f"/v1/exec/{exec_id}/ack")
-    assert (reply.json["phase"], reply.json["stdout"]) == ("acked", "out\n")
-    return reply
-
-
-@produces("POST", "/v1/exec/{id}/ack", 409, "still_running")
-async def _(daemons: Daemons) -> Reply:
-    exec_id = await reader(daemons)
-    reply = await daemons.api.post(f"/v1/exec/{exec_id}/ack")
-    await daemons.api.post(f"/v1/exec/{exec_id}/kill")
-    return reply
-
-
-@produces("POST", "/v1/exec/{id}/ack", 409, "already_acked")
-async def _(daemons: Daemons) -> Reply:
-    exec_id = await daemons.api.start("true")
-    await daemons.api.wait(exec_id)
-    assert (await daemons.api.post(f"/v1/exec/{exec_id}/ack")).status == 200
-    return await daemons.api.post(f"/v1/exec/{exec_id}/ack")
-
-
-@produces("POST", "/v1/exec/{id}/kill", 200)
-async def _(daemons: Daemons) -> Reply:
-    exec_id = await reader(daemons)
-    reply = await daemons.api.post(f"/v1/exec/{exec_id}/kill")
-    assert reply.json == {"exec_id": exec_id, "killed": True}
-    return reply
-
-
-@produces("GET", "/v1/procs", 200)
-async def _(daemons: Daemons) -> Reply:
-    return await daemons.api.get("/v1/procs")
-
-
-# -- open routes ---------------------------------------------------------------------------------------------
-
-
-@produces("GET", "/v1/health", 200)
-async def _(daemons: Daemons) -> Reply:
-    assert (await daemons.closed.get("/v1/health", token=False)).key == (200, "")
-    return await daemons.api.get("/v1/health", token=False)
-
-
-@produces("GET", "/v1/schema", 200)
-async def _(daemons: Daemons) -> Reply:
-    closed = await daemons.closed.get("/v1/schema", token=False)
-    opened = await daemons.api.get("/v1/schema", token=False)
-    assert closed.body == opened.body, "the document must not tell whether a token is installed"
-    return opened
-
-
-@produces("GET", "/v1/schema", 400, "malformed_request")
-async def _(daemons: Daemons) -> Reply:
-    return await daemons.api.get("/v1/schema?format=wsdl", token=False)
 
 
 # -- what every route answers, listed or not -----------------------------------------------------------------
@@ -439,9 +129,12 @@ async def test_head_is_get_without_the_body(daemons: Daemons, raw: Connect) -> N
     exec_id = await daemons.api.start("echo hi")
     await daemons.api.wait(exec_id)
     connection = raw(daemons.daemon)
+    tree = daemons.new_path()
+    tree.mkdir()
+    paths = {TAR: at(TAR, tree), FILE: at(FILE, __file__)}
     for route in ROUTES:
-        if route.method == "GET":
-            path = route.path.replace("{id}", exec_id)
+        if route.method == "GET" and route.path != TCP:  # an upgrade is not a document
+            path = paths.get(route.path) or route.path.replace("{id}", exec_id)
             head = connection.send(request("HEAD", path, token=daemons.daemon.token)).reply(head=True)
             full = await daemons.api.get(path)
             assert head.status == 200
@@ -453,7 +146,7 @@ async def test_head_is_get_without_the_body(daemons: Daemons, raw: Connect) -> N
 @pytest_twisted.ensureDeferred
 async def test_an_exec_named_start_can_be_started_and_not_polled(daemons: Daemons) -> None:
     """Its path is taken (contract a.0)."""
-    assert (await start(daemons, exec_id="start")).status == 200
+    assert (await exec_producers.start(daemons, exec_id="start")).status == 200
     assert (await daemons.api.get("/v1/exec/start")).headers["allow"] == "POST"
     assert (await daemons.api.post("/v1/exec/start/kill")).status == 200
 
