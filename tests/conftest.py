@@ -3,6 +3,7 @@
 import json
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,12 +23,15 @@ START_SECS = 30.0
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked ``root`` run as root, which CI is, and are left out elsewhere."""
-    if os.geteuid() == 0:
-        return
+    """Tests marked ``root`` are left out for other users, those of a ``program`` where it is missing; not in CI."""
     for item in items:
-        if item.get_closest_marker("root"):
+        if os.geteuid() != 0 and item.get_closest_marker("root"):
             item.add_marker(pytest.mark.skip(reason="needs root"))
+        for needed in item.iter_markers("program"):
+            program, package = needed.args
+            # CI installs what it needs, so there a missing program is a mistake and not a reason.
+            if shutil.which(program) is None and not os.environ.get("CI"):
+                item.add_marker(pytest.mark.skip(reason=f"needs {program} (Debian package {package})"))
 
 
 @pytest.fixture(autouse=True)

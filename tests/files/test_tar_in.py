@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import pytest_twisted
+from backports import zstd
 from twisted.internet.defer import CancelledError
 
 from agentd.files import codings
@@ -337,15 +338,17 @@ async def upload(files: Files, data: bytes, root: Path | bytes, **more: Any) -> 
     return await sink.finish()
 
 
+CODED = {"gzip": gzip.compress, "zstd": zstd.compress}
+"""A body in each content coding."""
 TREE = [member("d/", type=DIR), *(member(f"d/{number}", os.urandom(5000)) for number in range(100))]
 
 
 @pytest.mark.usefixtures("no_descriptor_left")
-@pytest.mark.parametrize("coding", ["identity", "gzip", "x-gzip", "GZIP", None])
+@pytest.mark.parametrize("coding", ["identity", "gzip", "x-gzip", "GZIP", "zstd", "Zstd", None])
 @pytest_twisted.ensureDeferred
 async def test_an_upload(files: Files, root: Path, coding: str | None) -> None:
     data = archive(TREE)
-    body = gzip.compress(data) if coding and "gzip" in coding.lower() else data
+    body = CODED.get((coding or "").lower().removeprefix("x-"), bytes)(data)
     assert await upload(files, body, root, content_encoding=coding) == Extracted(101, 500_000)
     assert len(os.listdir(root / "d")) == 100
 
@@ -419,15 +422,16 @@ async def test_a_cancelled_extraction_stops_between_members(files: Files, root: 
         (archive([member("bomb", bytes(64 * 1024 * 1024))]), Caps(100, 1024 * 1024)),
     ],
 )
+@pytest.mark.parametrize("coding", CODED)
 @pytest_twisted.ensureDeferred
 async def test_a_bomb_is_stopped_while_it_is_decoded(
-    make_files: MakeFiles, root: Path, data: bytes, caps: Caps
+    make_files: MakeFiles, root: Path, data: bytes, caps: Caps, coding: str
 ) -> None:
     """The caps are counted on what is decoded, and the bomb never takes room on the disk."""
     failures: list[Exception] = []
-    body = gzip.compress(data)
+    body = CODED[coding](data)
     files = make_files(caps=caps)
-    sink = await files.extract(os.fsencode(root), "gzip", Flow(failed=failures.append))
+    sink = await files.extract(os.fsencode(root), coding, Flow(failed=failures.append))
     sizes: list[int] = []
     store = sink._archive._store
     sink._archive._store = lambda batch: (sizes.extend(map(len, batch)), store(batch))[1]  # type: ignore[method-assign]

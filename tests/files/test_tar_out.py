@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import pytest_twisted
+from backports import zstd
 from twisted.internet.defer import CancelledError
 
 from agentd.files import tar_pack
@@ -289,7 +290,8 @@ pytest_census = pytest.mark.usefixtures("no_descriptor_left")
 
 @pytest_census
 @pytest.mark.parametrize(
-    ("accept", "coding"), [(None, "identity"), ("gzip", "gzip"), ("identity, gzip;q=0", "identity")]
+    ("accept", "coding"),
+    [(None, "identity"), ("gzip", "gzip"), ("identity, gzip;q=0", "identity"), ("zstd", "zstd")],
 )
 @pytest_twisted.ensureDeferred
 async def test_a_download(files: Files, tmp_path: Path, accept: str | None, coding: str) -> None:
@@ -304,9 +306,10 @@ async def test_a_download(files: Files, tmp_path: Path, accept: str | None, codi
         consumer.resume()
     assert await sending == tree.read.length == len(consumer.data)
     assert tree.coding == coding
-    plain = gzip.decompress(consumer.data) if coding == "gzip" else consumer.data
+    decode = {"gzip": gzip.decompress, "zstd": zstd.decompress}.get(coding, bytes)
+    plain = decode(bytes(consumer.data))
     assert plain == packed(root)[0]
-    if coding == "gzip":
+    if coding != "identity":
         assert len(consumer.data) < len(plain)
 
 
