@@ -54,6 +54,14 @@ def _tunnel(given: argparse.Namespace, choice: Choice) -> Report:
     return tunnel.run(choice, given.bytes, given.rounds)
 
 
+def _environments(given: argparse.Namespace, choice: Choice) -> Report:
+    from bench import environments
+
+    return environments.run(
+        choice, given.count, given.bytes, given.entries, given.rounds, given.directory, given.environment_id
+    )
+
+
 def positive(text: str) -> int:
     """A number of things, at least one."""
     value = int(text)
@@ -127,7 +135,18 @@ def parser() -> argparse.ArgumentParser:
     option("--bytes", size, 512 << 20, "bytes each way (K, M, G)")
     option("--rounds", positive, 5, "transfers each way")
 
-    for name in ("files", "tar"):
+    option = add(
+        "environments", _environments, "the environments API: commands, an upload, a listing, output"
+    )
+    option("--count", positive, 200, "commands")
+    option("--bytes", size, 1 << 30, "bytes of the upload (K, M, G)")
+    option("--entries", positive, 10_000, "entries of the directory")
+    option("--rounds", positive, 5, "uploads, listings and outputs")
+    names.choices["environments"].add_argument(
+        "--environment-id", default="local", help="the environment of the daemon; default local"
+    )
+
+    for name in ("files", "tar", "environments"):
         names.choices[name].add_argument(
             "--directory", help="where the files are made, on a file system that the daemon sees too"
         )

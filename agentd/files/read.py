@@ -29,6 +29,10 @@ from agentd.rules.lines import (
 from agentd.rules.members import shown
 
 CHUNK_BYTES = 256 * 1024
+PUSH_BYTES = 4 * 1024 * 1024
+"""How much `Content.push` moves in one visit to a thread."""
+_GONE = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ETIMEDOUT, errno.ENOTCONN})
+"""Errors of a socket whose other side is not there any more (tcp(7))."""
 _SCAN_BYTES = 8 * 1024 * 1024
 """How much of what lies before a window is passed over in one visit to a thread."""
 
@@ -111,6 +115,37 @@ class Content:
         self._first = b"".join(pieces)
         if self._ended:
             self.length = len(self._first)
+
+    @property
+    def rest(self) -> int:
+        """Bytes of a regular file that `next` has not given yet and `push` may send; 0 where it may not."""
+        return 0 if self.window is not None or self._first else self._remaining or 0
+
+    def push(self, socket: int) -> bool:
+        """Send the next bytes to `socket` within the kernel (sendfile(2)); whether its buffer still had room.
+
+        `rest` tells what is left. Raises `ConnectionError` when the other side is gone, `NotImplementedError` when
+        this file system cannot (nothing was sent then), `FilesError` as `next` does.
+        """
+        begin = self.rest
+        end = max(begin - PUSH_BYTES, 0)
+        while self.rest > end:
+            try:
+                count = os.sendfile(socket, self.fd, None, self.rest - end)
+            except BlockingIOError:
+                return False
+            except OSError as error:
+                if error.errno in _GONE:
+                    raise ConnectionError from error
+                if error.errno in (errno.EINVAL, errno.ENOSYS):
+                    if self.rest < begin:
+                        return True  # the next call will say so
+                    raise NotImplementedError from error
+                raise failure("read", self.path, error) from error
+            if count == 0:
+                raise FilesError(Kind.FAILED, f"{shown(self.path)} became shorter while it was read")
+            self._remaining = self.rest - count
+        return True
 
     def close(self) -> None:
         """Close the descriptor; for the last one of a deleted file this may take as long as freeing its blocks."""

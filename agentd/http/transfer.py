@@ -1,9 +1,11 @@
 """Bodies between a request and `agentd.files`: an upload into a sink, a file into an answer."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.tcp import Connection
 from twisted.python.failure import Failure
 
 from agentd.files.pump import Flow
@@ -73,6 +75,17 @@ async def receive(request: AgentRequest, begin: Callable[[Flow], "Deferred[Any]"
     return await upload.result
 
 
+def _socket(request: AgentRequest) -> int | None:
+    """A descriptor of its own for the request's connection, where that is a plain socket."""
+    transport = getattr(request.channel, "transport", None)
+    if not isinstance(transport, Connection) or transport.TLS:
+        return None
+    try:
+        return os.dup(transport.fileno())
+    except OSError:  # no descriptor left: it goes the ordinary way
+        return None
+
+
 async def send(
     request: AgentRequest, found: FileRead, status: int, content_type: bytes, headers: Headers
 ) -> Answer:
@@ -87,7 +100,7 @@ async def send(
         await found.close()
     else:
         try:
-            await found.send(request)
+            await found.send(request, _socket(request))
         except ConsumerVanished:
             return HANDED_OVER
     request.finish()
