@@ -4,25 +4,28 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.logger import LogEvent
 from twisted.web.server import NOT_DONE_YET
 
-from agentd.http.messages import Refused, Response, problem, refuse
+from agentd.http.messages import Refused, Response, as_json, problem, refuse
 from agentd.http.request import AgentRequest
 from agentd.http.router import Router
 from agentd.http.routes import Auth, Body, Face
 from agentd.log import as_text, fields
 from agentd.rules.bootstrap import Access
 from tests.http.conftest import Serve
-from tests.http.support import BEARER, TOKEN, Row, get, post, row
+from tests.http.support import BEARER, TOKEN, Row, Server, get, post, row
 
 SECRET = "s3cr3t-in-a-body"
-PATHS = (b"/exact", b"/matched/x")
+PATHS = (b"/exact", b"/matched/x", b"/matched/%78")
+"""Through the table of paths, that of paths with a parameter, and Klein."""
 
 
 def both(handler: Any, method: str = "GET", body: Body = Body.IGNORED) -> tuple[Row, ...]:
-    """The same handler, reached through either table; and one that always works."""
+    """The same handler, reached in each way; and one that always works."""
     return (
         (row(method, "/exact", body=body), handler),
         (row(method, "/matched/{id}", body=body), handler),
@@ -145,6 +148,42 @@ def test_parameters_are_passed_by_name(serve: Serve) -> None:
     """In any number."""
     rows = ((row("GET", "/a/{x}/b/{y}"), lambda request, y, x: Response(200, f"{x}-{y}".encode())),)
     assert serve(*rows).send(get(b"/a/1%2F2/b/3")).answer().body == b"1/2-3"
+
+
+SEGMENTS = st.sampled_from(
+    ["a", "b", "x", "", ".", "..", "%2F", "%61", "a%20b", "-", "~x", "_", "a:b", "%E2%80%A2", "%ff", "+"]
+)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(SEGMENTS, min_size=1, max_size=5), st.sampled_from(["GET", "HEAD", "POST", "get"]), st.booleans()
+)
+def test_the_tables_answer_as_klein_does(segments: list[str], method: str, trusted: bool) -> None:
+    """Whatever the path: the same status, headers and body, also before the token is looked at."""
+    rows = [
+        (row("GET", path, auth), lambda request, path=path, **p: as_json([path, p]))
+        for path, auth in (
+            ("/a", Auth.BEARER),
+            ("/a/{x}", Auth.BEARER),
+            ("/a/{y}/b", Auth.NONE),
+            ("/a/b/{z}/x", Auth.BEARER),
+            ("/{w}", Auth.NONE),
+            ("/a/{x}/b/{y}", Auth.BEARER),
+        )
+    ]
+    path = "/".join(["", *segments]).encode()
+    answers = []
+    for tables in (True, False):
+        server = Server(*rows)
+        if not tables:
+            server.router._exact.clear()
+            server.router._one.clear()
+        caller = server.send(get(path, method=method.encode(), bearer=trusted))
+        answer = caller.answer(*([0] if method == "HEAD" else []))
+        server.hang_up()
+        answers.append((answer.status, answer.headers.get("allow"), answer.body))
+    assert answers[0] == answers[1]
 
 
 def test_one_path_may_have_several_methods(serve: Serve) -> None:
