@@ -48,6 +48,7 @@ from agentd.process.groups import Groups
 from agentd.process.job import JobLimits, JobTools
 from agentd.process.spawn import ProcessSpawner
 from agentd.process.table import ExecTable
+from agentd.process.zygote import Zygotes
 from agentd.rules.lifecycle import Lifecycle, TerminateMode
 
 _log = Logger()
@@ -152,7 +153,8 @@ def compose(
     """Everything below the port, wired up. `stop` begins the daemon's way out."""
     image = ImageEnvironment.take()
     groups = Groups(world.run_in_thread)
-    spawner = ProcessSpawner(world.reactor, groups, config.stdin_write_timeout_secs)
+    zygotes = Zygotes()
+    spawner = ProcessSpawner(world.reactor, groups, config.stdin_write_timeout_secs, zygotes)
     tools = JobTools(world.reactor, spawner, world.run_in_thread, world.out_of_memory)
     limits = JobLimits(
         max_output_bytes=config.max_output_bytes,
@@ -195,6 +197,7 @@ def compose(
         at_drain=daemon.at_drain,
     )
     daemon.at_start.append(environment.agent.announce)
+    daemon.at_stop.append(zygotes.close)
     faces = [microvm_face(daemon, ENVIRONMENT_ROUTES), environments_face(environment)]
     router = Router(faces, daemon.guest.authorize, config.max_body_bytes)
     site = AgentSite(router, config, world.reactor)

@@ -26,7 +26,7 @@ LAYERS = (
     {"__main__"},
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
-OUTSIDE = {"client", "cli"}
+OUTSIDE = {"client", "vm", "cli"}
 """Not the daemon, but what talks to it: these have rules of their own."""
 DAEMON = set(RANK)
 
@@ -149,9 +149,14 @@ def test_the_daemon_does_not_know_its_clients() -> None:
     assert [str(each) for each in AGENTD if part(each.module) in RANK and part(each.target) in OUTSIDE] == []
 
 
-def test_the_command_line_knows_the_client_library_alone() -> None:
+def test_the_command_line_knows_the_client_library_and_machines_alone() -> None:
     known = {part(each.target) for each in AGENTD if part(each.module) == "cli"} - {"", "cli"}
-    assert known <= {"client", "_version"}
+    assert known <= {"client", "vm", "_version"}
+
+
+def test_machines_are_driven_from_outside_through_the_client_library_alone() -> None:
+    known = {part(each.target) for each in AGENTD if part(each.module) == "vm"} - {"", "vm"}
+    assert known <= {"client"}
 
 
 REACTOR = ("twisted.internet.reactor", "twisted.internet.default")
@@ -166,7 +171,7 @@ def test_nobody_imports_the_reactor_with_a_module(package: str) -> None:
         assert {each.module for each in found} <= {"agentd.tap", "agentd.__main__", "agentd.cli.__main__"}
 
 
-WAITERS = {"agentd.process.spawn", "agentd.process.reaper"}
+WAITERS = {"agentd.process.spawn", "agentd.process.reaper", "agentd.process.zygote"}
 WAITS = {
     f"os.{name}" for name in ("wait", "waitpid", "wait3", "wait4", "waitid", "system", "popen", "spawnv")
 }
@@ -187,6 +192,8 @@ def test_nobody_else_starts_or_waits_for_a_child() -> None:
     assert set(found) == WAITERS
     assert found["agentd.process.spawn"] == {"subprocess.Popen", "os.wait4", "os.waitpid"}
     assert found["agentd.process.reaper"] == {"os.waitid", "os.waitpid"}
+    # It starts one process of its own, and waits for a child that did not get to its program.
+    assert found["agentd.process.zygote"] == {"subprocess.Popen", "os.waitpid"}
     unseen = [
         str(each) for each in AGENTD if each.target in WAITS or each.target.startswith("multiprocessing")
     ]

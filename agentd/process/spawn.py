@@ -12,9 +12,9 @@ child is started with Popen, and from there on it belongs to this module:
   children, and no signal handler to share. `wait4` takes status and resource usage together.
 * Popen never waits: the reaper here, or `agentd.process.reaper` as PID 1, is the only one.
 
-With credentials Popen forks instead. It changes directory before it changes user, so a directory that must be
-entered with the target's rights is opened with those rights first, and `Plan.cwd` names that descriptor
-(`agentd.guest.accounts`).
+With credentials Popen forks instead, and a small process may do that for the daemon (`agentd.process.zygote`). Either
+changes directory before it changes user, so a directory that must be entered with the target's rights is opened with
+those rights first, and `Plan.cwd` names that descriptor (`agentd.guest.accounts`).
 """
 
 import errno
@@ -22,7 +22,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from attrs import field, frozen
 from twisted.internet import error
@@ -35,6 +35,7 @@ from agentd.linux import pidfd
 from agentd.process import signals
 from agentd.process.groups import Group, Groups, KernelGroup
 from agentd.process.pipes import PipeReader, PipeWriter
+from agentd.process.zygote import Request, StartFailed, Zygotes
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 
@@ -174,7 +175,7 @@ class GroupProcess:
         self.usage: Any = None
         pipes = _Pipes(plan.stdin)
         try:
-            self.pid = _popen(plan, pipes)
+            self.pid = _start(plan, pipes, spawner.zygotes)
         except BaseException:
             pipes.close_all()
             raise
@@ -375,6 +376,56 @@ class _Pipes:
         self._open.clear()
 
 
+def _start(plan: Plan, pipes: _Pipes, zygotes: Zygotes | None) -> int:
+    """The pid of the new child, started in the quickest way there is; raises `SpawnFailed`."""
+    zygote = zygotes.get() if zygotes is not None and plan.credentials.any else None
+    if zygotes is None or zygote is None:
+        return _popen(plan, pipes)
+    try:
+        return zygote.spawn(
+            _request(plan),
+            (pipes.stdin_theirs, pipes.stdout_theirs, pipes.stderr_theirs),
+            _open_directory(plan),
+        )
+    except StartFailed as reason:
+        if reason.errno == errno.ENOSYS:
+            zygotes.give_up()
+            return _popen(plan, pipes)
+        fault = {"cwd": plan.cwd, "program": plan.executable or plan.argv[0]}.get(reason.stage)
+        raise SpawnFailed(f"{fault or 'cannot start a child'}: {reason.strerror}") from None
+    except (ValueError, OverflowError) as reason:
+        raise SpawnFailed(str(reason)) from None
+
+
+_DESCRIPTORS: Final = "/proc/self/fd/"
+
+
+def _open_directory(plan: Plan) -> int | None:
+    """The descriptor that a plan's working directory is the name of."""
+    cwd = plan.cwd or ""
+    return int(cwd.removeprefix(_DESCRIPTORS)) if cwd.startswith(_DESCRIPTORS) else None
+
+
+def _request(plan: Plan) -> Request:
+    """A plan for a zygote. Programs are looked for as `subprocess` does, in the child's own PATH."""
+    program = os.fsencode(plan.executable or plan.argv[0])
+    if os.path.dirname(program):
+        programs: tuple[bytes, ...] = (program,)
+    else:
+        programs = tuple(os.path.join(os.fsencode(place), program) for place in os.get_exec_path(plan.env))
+    credentials = plan.credentials
+    return Request(
+        programs,
+        tuple(map(os.fsencode, plan.argv)),
+        {os.fsencode(name): os.fsencode(value) for name, value in plan.env.items()},
+        plan.cwd,
+        credentials.uid,
+        credentials.gid,
+        credentials.groups,
+        plan.umask,
+    )
+
+
 def _popen(plan: Plan, pipes: _Pipes) -> int:
     """The pid of the new child; raises `SpawnFailed`."""
     credentials = plan.credentials
@@ -431,9 +482,12 @@ def _exit_reason(status: int | None) -> Failure:
 class ProcessSpawner:
     """The real `Spawner`: children of this process, by pid."""
 
-    def __init__(self, reactor: Any, groups: Groups, stdin_timeout: float) -> None:
+    def __init__(
+        self, reactor: Any, groups: Groups, stdin_timeout: float, zygotes: Zygotes | None = None
+    ) -> None:
         self.reactor = reactor
         self.groups = groups
+        self.zygotes = zygotes
         self.stdin_timeout = stdin_timeout
         self.children: dict[int, GroupProcess] = {}
         self._prepared = False

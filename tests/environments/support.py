@@ -284,6 +284,8 @@ class Server:
         await self.site.close()
         await until(lambda: self.site.state.in_flight == 0, "the end of every request")
         await deferToThreadPool(the_reactor(), self.pool, lambda: None)
+        for stop in self.daemon.at_stop:
+            stop()
         self.pool.stop()
 
 

@@ -13,21 +13,35 @@ from typing import Any
 import pytest
 import pytest_twisted
 from twisted.internet import error
+from twisted.internet.defer import Deferred
 
 from agentd.linux import pidfd
 from agentd.process import signals
 from agentd.process.spawn import Credentials, GroupProcess, Plan, ProcessSpawner, SpawnFailed
+from agentd.process.zygote import Zygotes
 from agentd.rules.stdin import Result
 from tests.conftest import REPOSITORY
 from tests.process.support import Recorder, make_groups, python, reactor, sh, soon, until
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """What needs root starts children of other users: by the daemon's own fork, and by its zygote."""
+    if "spawner" in metafunc.fixturenames:
+        root = metafunc.definition.get_closest_marker("root") is not None
+        metafunc.parametrize("spawner", ["itself", "zygote"] if root else ["itself"], indirect=True)
+
+
 @pytest.fixture
-def spawner() -> Iterator[ProcessSpawner]:
+def spawner(request: pytest.FixtureRequest) -> Iterator[ProcessSpawner]:
     """A spawner whose children have all been reaped at the end of the test."""
-    made = ProcessSpawner(reactor, make_groups(), 5.0)
+    zygotes = Zygotes() if request.param == "zygote" else None
+    made = ProcessSpawner(reactor, make_groups(), 5.0, zygotes)
+    if zygotes is not None:
+        pytest_twisted.blockon(Deferred.fromCoroutine(until(zygotes.get)))
     yield made
     assert made.children == {}
+    if zygotes is not None:
+        zygotes.close()
 
 
 def start(spawner: ProcessSpawner, plan: Plan) -> tuple[GroupProcess, Recorder]:

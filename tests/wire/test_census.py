@@ -71,11 +71,13 @@ def test_failed_starts(
     connection = raw(daemon)
     message = as_json("POST", "/v1/exec/start", {"exec_id": "failing", **fields}, token=daemon.token)
     in_turn(connection, message, 20, status)
+    held = children(daemon)  # a zygote, from the first child of another user on
     base, memory, execs = descriptors(daemon), resident(daemon), health(connection)["execs"]
     in_turn(connection, message, times, status)
     settle(daemon, base)
     assert resident(daemon) - memory < SLACK_BYTES
-    assert children(daemon) == []
+    assert children(daemon) == held
+    assert len(held) <= 1
     assert health(connection)["execs"] == execs
 
 
@@ -132,9 +134,10 @@ def test_execs_that_come_and_go(daemon: RunningDaemon, raw: Connect) -> None:
 
     for number in range(20):
         run(number)
-    base, memory = descriptors(daemon), resident(daemon)
+    held, base, memory = children(daemon), descriptors(daemon), resident(daemon)
     for number in range(20, 320):
         run(number)
     settle(daemon, base)
     assert resident(daemon) - memory < 2 * SLACK_BYTES
-    assert children(daemon) == []
+    assert children(daemon) == held
+    assert len(held) <= 1
