@@ -1,6 +1,6 @@
 """``python -m agentd``: the same service as ``twistd -n agentd``, without what twistd adds to a start.
 
-Exit status: 0 after an orderly stop, 1 when the port cannot be had, 2 for a bad option.
+Exit status: 0 after an orderly stop, 1 when the port cannot be had or the worker cannot start, 2 for a bad option.
 """
 
 import gc
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
     service.startService()
     reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
     reactor.run()
-    return 0
+    return service.exit_status
 
 
 if __name__ == "__main__":

@@ -363,6 +363,49 @@ class Config:
         "The operator's word about the environment: failed and limit_exceeded answer 409 to everything.",
     )
 
+    worker: bool = _knob(
+        False,
+        "AGENTD_WORKER",
+        _flag,
+        "on|off",
+        "Serve the functions of the iii shell worker too: to an engine, and at /v1/functions.",
+    )
+    iii_url: str | None = _knob(
+        None,
+        "III_URL",
+        _text,
+        "URL",
+        "The engine, ws://HOST:PORT; none is ws://127.0.0.1:49134, and the word none is HTTP alone.",
+    )
+    worker_config: str = _knob(
+        "config.yaml",
+        "AGENTD_WORKER_CONFIG",
+        _text,
+        "path",
+        "The worker's first configuration, used while the engine has none stored. It may be missing.",
+    )
+    worker_name: str = _knob(
+        "shell",
+        "III_WORKER_NAME",
+        _text,
+        "name",
+        "What the worker is called at the engine, which takes one of a name in a namespace.",
+    )
+    worker_namespace: str | None = _knob(
+        None,
+        "III_NAMESPACE",
+        _text,
+        "name",
+        "The namespace of its functions at the engine; none is the engine's default.",
+    )
+    iii_headers_file: str | None = _knob(
+        None,
+        "AGENTD_III_HEADERS_FILE",
+        _text,
+        "path",
+        "Headers for every connection to the engine, Name: value a line. A token may also be in III_TOKEN.",
+    )
+
     log_level: str = _knob(
         "info",
         "AGENTD_LOG",

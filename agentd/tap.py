@@ -4,6 +4,7 @@ Only this module knows every other. It names the real reactor and the real clock
 arguments.
 """
 
+import atexit
 import gc
 import os
 import signal
@@ -11,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 from twisted.application import service
@@ -51,10 +52,17 @@ from agentd.process.table import ExecTable
 from agentd.process.zygote import Zygotes
 from agentd.rules.lifecycle import Lifecycle, TerminateMode
 
+if TYPE_CHECKING:
+    from agentd.worker.face import WorkerOptions
+
 _log = Logger()
 
 _ENDING_SECS = 3.0
 """How long a stopping daemon waits for the end of what it has killed."""
+
+
+_FLAGS = frozenset({"worker"})
+"""Knobs whose option takes no value: it is there, or not."""
 
 
 def _parameters() -> list[list[Any]]:
@@ -66,6 +74,15 @@ def _parameters() -> list[list[Any]]:
             f"{knob.doc} [{knob.unit}; default {configuration.show(default)}; {knob.variable}]",
         ]
         for name, default, knob in configuration.knobs()
+        if name not in _FLAGS
+    ]
+
+
+def _flags() -> list[list[Any]]:
+    return [
+        [configuration.option_name(name), None, f"{knob.doc} [off without it; {knob.variable}]"]
+        for name, _, knob in configuration.knobs()
+        if name in _FLAGS
     ]
 
 
@@ -78,10 +95,12 @@ class Options(UsageOptions):
         "holds the token that the run hook installs. Each option may also be set by its variable; an option wins."
     )
     optParameters = _parameters()
+    optFlags = _flags()
 
     config: Config
     warnings: list[str]
     token: bytes | None
+    worker: "WorkerOptions | None"
 
     def parseOptions(self, options: Any = None) -> None:
         """Parse; under ``twistd``, which would print the whole help first, a mistake is one line too."""
@@ -101,11 +120,13 @@ class Options(UsageOptions):
     def postOptions(self) -> None:
         """Check everything, and take over logging where ``twistd`` was told nothing else."""
         given = {name: self[configuration.option_name(name)] for name, _, _ in configuration.knobs()}
+        given |= {name: "on" if given[name] else None for name in _FLAGS}
         try:
             self.config, self.warnings = configuration.from_environment(os.environ, given)
         except BadValue as reason:
             raise UsageError(str(reason)) from None
         self.token = _read_token(self.config.token_file)
+        self.worker = _worker(self.config)
         parent = self.parent
         if parent is not None and parent.get("nodaemon") and not (parent["logger"] or parent["logfile"]):
             # twistd takes a name, and calls what it names without arguments.
@@ -121,6 +142,24 @@ def line_observer(config: Config | None = None) -> Any:
     """The log observer that `config`, or the configuration ``twistd`` was given, asks for."""
     config = config or _chosen or Config()
     return LineObserver(sys.stdout.fileno(), config.log_level, config.log_format)
+
+
+def _worker(config: Config) -> "WorkerOptions | None":
+    if not config.worker:
+        return None
+    from agentd.worker.face import BadOption, options  # a daemon without a worker need not load it
+
+    try:
+        return options(
+            config.iii_url,
+            config.worker_config,
+            config.worker_name,
+            config.worker_namespace,
+            config.iii_headers_file,
+            os.environ,
+        )
+    except BadOption as reason:
+        raise UsageError(str(reason)) from None
 
 
 def _read_token(path: str | None) -> bytes | None:
@@ -148,9 +187,17 @@ class World:
 
 
 def compose(
-    config: Config, world: World, stop: Callable[[], None]
+    config: Config,
+    world: World,
+    stop: Callable[[], None],
+    worker: "WorkerOptions | None" = None,
+    fail: Callable[[str], None] = lambda reason: None,
 ) -> tuple[Daemon, AgentSite, ProcessSpawner]:
-    """Everything below the port, wired up. `stop` begins the daemon's way out."""
+    """Everything below the port, wired up.
+
+    `stop` begins the daemon's way out, and `fail` does with the reason for which it cannot go on. `worker` is how the
+    worker is set up, None for a daemon without it.
+    """
     image = ImageEnvironment.take()
     groups = Groups(world.run_in_thread)
     zygotes = Zygotes()
@@ -199,6 +246,13 @@ def compose(
     daemon.at_start.append(environment.agent.announce)
     daemon.at_stop.append(zygotes.close)
     faces = [microvm_face(daemon, ENVIRONMENT_ROUTES), environments_face(environment)]
+    if worker is not None:
+        from agentd.worker.face import Worker
+
+        serving = Worker(worker, world.reactor, tools, world.wall_clock, world.environ, fail)
+        faces.append(serving.face())
+        daemon.at_start.append(serving.begin)
+        daemon.at_drain.append(serving.stop)
     router = Router(faces, daemon.guest.authorize, config.max_body_bytes)
     site = AgentSite(router, config, world.reactor)
     return daemon, site, spawner
@@ -207,8 +261,17 @@ def compose(
 class AgentService(service.Service):
     """The daemon as a Twisted service: listens, sweeps, and leaves in order."""
 
-    def __init__(self, config: Config, token: bytes | None, warnings: list[str], reactor: Any) -> None:
+    def __init__(
+        self,
+        config: Config,
+        token: bytes | None,
+        warnings: list[str],
+        reactor: Any,
+        worker: "WorkerOptions | None" = None,
+    ) -> None:
         self._reactor = reactor
+        self.exit_status = 0
+        """What the process should end with: 1 after a fault that it could not go on with."""
         self._warnings = warnings
         self._pool = ThreadPool(0, THREADS, "agentd")
         self._oom = OomLog()
@@ -221,7 +284,7 @@ class AgentService(service.Service):
             out_of_memory=self._out_of_memory,
         )
         self.config = config
-        self.daemon, self.site, self.spawner = compose(config, world, self._terminate)
+        self.daemon, self.site, self.spawner = compose(config, world, self._terminate, worker, self._fail)
         self._sweeper = LoopingCall(self.daemon.execs.sweep)
         self._sweeper.clock = reactor
         self._uninstall: Callable[[], None] | None = None
@@ -273,6 +336,14 @@ class AgentService(service.Service):
     def _terminate(self) -> None:
         # The hook's answer is written first, in this turn of the reactor.
         self._reactor.callLater(0, self._stop_reactor)
+
+    def _fail(self, reason: str) -> None:
+        _log.error("agentd cannot go on: {reason}", reason=reason)
+        if self.exit_status == 0:
+            self.exit_status = 1
+            # twistd ends with 0 whatever happened. All that ends in order has ended when this runs.
+            atexit.register(os._exit, 1)
+        self._terminate()
 
     def _stop_reactor(self) -> None:
         if self._reactor.running:
@@ -352,4 +423,4 @@ def makeService(options: Options) -> AgentService:
     reactor: Any = chosen
     reactor.seconds = time.monotonic
     give_back_large_blocks()
-    return AgentService(options.config, options.token, options.warnings, reactor)
+    return AgentService(options.config, options.token, options.warnings, reactor, options.worker)

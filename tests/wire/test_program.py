@@ -55,10 +55,12 @@ def test_help_documents_every_knob(tmp_path: Path, program: tuple[str, ...]) -> 
     assert done.returncode == 0
     text = " ".join(done.stdout.split())
     for name, default, knob in knobs():
-        entry = text[text.index(f"--{option_name(name)}=") :]
+        flag = name == "worker"
+        entry = text[text.index(f"--{option_name(name)}{' ' if flag else '='}") :]
         entry = entry[: entry.index("]") + 1]
         assert knob.doc in entry, name
-        assert entry.endswith(f"[{knob.unit}; default {show(default)}; {knob.variable}]")
+        told = "off without it" if flag else f"{knob.unit}; default {show(default)}"
+        assert entry.endswith(f"[{told}; {knob.variable}]")
 
 
 def test_twistd_lists_the_plugin(tmp_path: Path) -> None:
@@ -310,3 +312,26 @@ def test_timers_run_on_the_monotonic_clock(tmp_path: Path) -> None:
     )
     done = run(("-c", script), cwd=tmp_path)
     assert (done.stdout, done.stderr, done.returncode) == ("monotonic\n", "", 0)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_worker_that_cannot_start_ends_the_daemon_with_one_line(
+    tmp_path: Path, program: tuple[str, ...]
+) -> None:
+    """Status 1, also under twistd, which has no status of its own; after an orderly stop."""
+    (tmp_path / "config.yaml").write_text("fs: {host_root: /srv}\n")
+    done = run(
+        program, "--listen", "tcp:0:interface=127.0.0.1", "--worker", "--iii-url", "none", cwd=tmp_path
+    )
+    said = lines(done)
+    assert done.returncode == 1
+    assert said[-1] == "stopped"
+    [reason] = [line for line in said if line.startswith("agentd cannot go on: ")]
+    assert "fs.host_roots" in reason
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_worker_option_that_cannot_be_is_one_line(tmp_path: Path, program: tuple[str, ...]) -> None:
+    done = run(program, "--worker", "--iii-url", "http://127.0.0.1", cwd=tmp_path)
+    assert done.returncode == 2
+    assert lines(done) == ["agentd: --iii-url: expected ws://HOST:PORT, wss://HOST:PORT or none"]
