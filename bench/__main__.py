@@ -62,6 +62,12 @@ def _environments(given: argparse.Namespace, choice: Choice) -> Report:
     )
 
 
+def _checker(given: argparse.Namespace, choice: Choice) -> Report:
+    from bench import checker
+
+    return checker.run(choice.python, given.rounds, given.mutants, given.large)
+
+
 def positive(text: str) -> int:
     """A number of things, at least one."""
     value = int(text)
@@ -144,6 +150,14 @@ def parser() -> argparse.ArgumentParser:
     option("--rounds", positive, 5, "uploads, listings and outputs")
     names.choices["environments"].add_argument(
         "--environment-id", default="local", help="the environment of the daemon; default local"
+    )
+
+    option = add("checker", _checker, "the model checker: a default check, its engines, its mutants")
+    option("--rounds", positive, 3, "default checks and wide searches")
+    checker = names.choices["checker"]
+    checker.add_argument("--mutants", action="store_true", help="the whole mutant matrix too")
+    checker.add_argument(
+        "--large", action="store_true", help="a product of a hundred million states too: minutes"
     )
 
     for name in ("files", "tar", "environments"):

@@ -7,7 +7,7 @@ count drift. Bad usage is one line on standard error.
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--walks", type=_positive, default=1000, help="random walks to take")
     command.add_argument("--length", type=_positive, default=200, help="steps of a walk")
     command.add_argument("--searches", type=_positive, default=8, help="searches of the swarm")
-    command.add_argument("--jobs", type=_positive, default=None, help="processes of the swarm")
+    command.add_argument("--jobs", type=_positive, default=None, help="processes; by default one a processor")
     command.add_argument("--symmetric", action="store_true", help="search one state of each orbit")
     command.add_argument("--slice", action="store_true", help="leave out what no property depends on")
     command.add_argument("--depth", type=_positive, metavar="N", help="stop at this many steps")
@@ -100,6 +100,11 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("models", nargs="*", metavar="MODEL[:CONFIG]", help="by default, all of them")
     command.add_argument(
         "--seeded", action="store_true", help="only faults with a name, not the automatic ones"
+    )
+    command.add_argument(
+        "--everything",
+        action="store_true",
+        help="put faults with a name to every property, not to those naming it",
     )
     command.add_argument("--jobs", type=_positive, default=None, help="processes; by default one a processor")
     command.add_argument("--progress", action="store_true", help="say how many faults are done")
@@ -184,25 +189,54 @@ def _check(given: argparse.Namespace) -> Exit:
     )
     pinned = pins.load()
     plain = given.search == "bfs" and not (given.symmetric or given.slice or given.property or given.stop_at)
-    checked: list[Checked] = []
-    for model in found:
+
+    def checked(model: Model) -> Checked:
         result = _search(model, given, options)
         judged = judge(result, counterfactual=not given.models)
         drift = pins.drift(result, pinned) if plain and result.complete else None
-        if drift == pins.UNPINNED and not given.strict:
-            drift = None
-        checked.append((result, judged, drift))
-        if given.format == "text" and not given.output:
-            _write(text.check(result, judged, drift))
-            if given.coverage:
-                _write(text.coverage(result))
-    codes = [judged.code for _, judged, _ in checked]
-    codes += [Exit.DRIFTED for _, _, drift in checked if drift]
+        return result, judged, None if drift == pins.UNPINNED and not given.strict else drift
+
+    codes: list[Exit] = []
+    reports: list[Checked] = []
+    at_once = given.format == "text" and not given.output
+    if at_once:
+        for lines, ends in _told(found, checked, given):
+            _write(lines)
+            codes += ends
+    else:
+        reports = [checked(model) for model in found]
+        codes += [code for one in reports for code in _ends(one)]
     if given.strict:
         codes.append(_strict(found))
     code = worst(codes)
-    _deliver(given, checked, code)
+    if not at_once:
+        _deliver(given, reports, code)
     return code
+
+
+def _ends(one: Checked) -> list[Exit]:
+    """What one configuration comes to."""
+    _, judged, drift = one
+    return [judged.code, Exit.DRIFTED] if drift else [judged.code]
+
+
+def _told(
+    found: Sequence[Model], checked: Callable[[Model], Checked], given: argparse.Namespace
+) -> Iterator[tuple[list[str], list[Exit]]]:
+    """The lines about each configuration, and what it comes to; several are checked at a time, where nothing that
+    they share, a terminal or a limit of memory, stands against it."""
+
+    def told(number: int) -> tuple[list[str], list[Exit]]:
+        one = checked(found[number])
+        lines = list(text.check(*one))
+        return [*lines, *(text.coverage(one[0]) if given.coverage else ())], _ends(one)
+
+    if len(found) < 2 or given.search != "bfs" or given.progress or given.memory or given.spill:
+        yield from map(told, range(len(found)))
+        return
+    from checker.pool import each
+
+    yield from each(told, len(found), given.jobs)
 
 
 def _search(model: Model, given: argparse.Namespace, options: Options) -> Result:
@@ -233,10 +267,8 @@ def _strict(found: Iterable[Model]) -> Exit:
 
 
 def _deliver(given: argparse.Namespace, checked: list[Checked], code: Exit) -> None:
-    """Write the report of a check in the format asked for, unless it has been written as it came."""
+    """Write the report of a check in the format asked for."""
     if given.format == "text":
-        if not given.output:
-            return
         report = "".join(f"{line}\n" for one in checked for line in text.check(*one))
     elif given.format == "mermaid":
         from checker.report.mermaid import diagram
@@ -270,6 +302,7 @@ def _mutants(given: argparse.Namespace) -> Exit:
     found = matrix(
         given.models or None,
         automatic=not given.seeded,
+        everything=given.everything,
         jobs=given.jobs,
         tell=tell if given.progress else None,
     )

@@ -40,7 +40,8 @@ class Graph:
 
 def explore(table: Table, watch: Watch) -> Graph:
     """Search the whole space, keeping every transition that changes something."""
-    space = Packed(table, judging=False)
+    done = table.searched
+    space = done if isinstance(done, Packed) else Packed(table, judging=False)
     while True:
         try:
             return _explore(space, watch)

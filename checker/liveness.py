@@ -64,10 +64,13 @@ def check(
     are looked up in and added to `graphs`.
     """
     sliced = cut(model, [prop])
+    whole = len(sliced.components) == len(model.components)
+    if whole:
+        # Events that were left out write nothing, and the whole model has been searched already.
+        sliced = model
     key = (*(c.name for c in sliced.components), *(e.name for e in sliced.events))
     graph = None if graphs is None else graphs.get(key)
     if graph is None:
-        whole = len(sliced.components) == len(model.components) and len(sliced.events) == len(model.events)
         graph = explore(table if whole and table is not None else Table(sliced), watch or Watch())
         if graphs is not None:
             graphs[key] = graph

@@ -11,19 +11,23 @@ Each fault is planted, and every configuration that runs the faulty function is 
 * **survived** when nothing is different. Such a fault is equivalent to the rule as far as the daemon can ever
   use it, which has to be explained (`explained`), or the models are blind to it.
 
+A fault with a name is put to the properties that name it, and each of those has to break: that is what shows that
+every property can. An automatic one is put to everything, in the quickest configurations first, until something
+notices; so is a seeded one that no property names. `everything` puts each seeded fault to every property instead.
+
 Which functions a configuration runs is measured, by a profile of one check of it.
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, unique
 from types import FrameType
 from typing import Any
 
 from attrs import frozen
 
-from checker import liveness, models
-from checker.check import Options, check
+from checker import liveness, models, packed
+from checker.check import Options, asked, check
 from checker.faults import Fault, planted, seeded
 from checker.faults.explained import EXPLAINED
 from checker.limits import Limits, Watch
@@ -32,6 +36,7 @@ from checker.mutation import mutants
 from checker.pool import each
 from checker.properties import LeadsTo, Sometimes, SometimesOnEdge
 from checker.result import Result
+from checker.table import Table
 
 EXPLOSION = 4
 """A fault may make the space this many times larger before its check is given up."""
@@ -112,16 +117,35 @@ def noticed(fault: Fault, base: Baseline, *, everything: bool) -> tuple[list[str
             model = models.load(base.key)
         except Exception as error:
             return [f"the model cannot be built: {type(error).__name__}"], True
-        first = 0 if everything else len(base.violated) + 1
-        result = check(model, Options(engine="packed", limits=limits, live=False, stop_at=first))
+        table = Table(model)
+        result = packed.search(table, Watch(limits), stop_at=0 if everything else len(base.violated) + 1)
         killers = _differences(result, base)
         if everything or not killers:
-            graphs: liveness.Graphs = {}
-            for prop in model.properties:
-                if isinstance(prop, LeadsTo):
-                    answer = liveness.check(model, prop, Watch(limits), graphs=graphs)
-                    killers += [prop.name] if answer.lasso is not None else []
+            killers += _lassos(table, limits)
     return killers, (result.states, result.transitions) != (base.states, base.transitions)
+
+
+def _lassos(table: Table, limits: Limits) -> list[str]:
+    """The properties of liveness that a model violates."""
+    graphs: liveness.Graphs = {}
+    return [
+        prop.name
+        for prop in table.model.properties
+        if isinstance(prop, LeadsTo)
+        and liveness.check(table.model, prop, Watch(limits), table=table, graphs=graphs).lasso is not None
+    ]
+
+
+def broken(fault: Fault, base: Baseline, names: Sequence[str]) -> list[str]:
+    """Those of some properties, which hold without it, that a fault breaks."""
+    limits = Limits(states=EXPLOSION * base.states + 1000, seconds=SECONDS)
+    with planted(fault):
+        model = asked(models.load(base.key), names)
+        table = Table(model)
+        safety = sum(not isinstance(prop, LeadsTo) for prop in model.properties if prop.name in names)
+        hits = packed.search(table, Watch(limits), stop_at=safety).hits if safety else {}
+        found = {prop.name for prop in hits} | set(_lassos(table, limits))
+    return [name for name in names if name in found]
 
 
 def _differences(result: Result, base: Baseline) -> list[str]:
@@ -152,6 +176,14 @@ def row(fault: Fault, bases: Sequence[Baseline], *, everything: bool) -> Row:
     return Row(fault.name, fate, tuple(killers), tuple(base.key for base in running), explanation(fault))
 
 
+def named_row(fault: Fault, bases: Sequence[Baseline], naming: Mapping[str, Sequence[str]]) -> Row:
+    """Check the properties that name a fault: those of `naming`, by configuration."""
+    running = [base for base in bases if base.key in naming]
+    killers = [(base.key, name) for base in running for name in broken(fault, base, naming[base.key])]
+    fate = Fate.KILLED if killers else Fate.SURVIVED
+    return Row(fault.name, fate, tuple(killers), tuple(base.key for base in running), explanation(fault))
+
+
 def explanation(fault: Fault) -> str:
     """Why a fault need not be noticed, as written beside the faults; empty for none."""
     return EXPLAINED.get(fault.name.partition(":")[0], "")
@@ -177,17 +209,25 @@ def rows(
     faults: Sequence[Fault],
     bases: Sequence[Baseline],
     *,
-    thorough: int,
+    naming: Mapping[str, Mapping[str, Sequence[str]]],
+    thorough: int = 0,
     jobs: int | None = None,
     tell: Callable[[int, int], None] | None = None,
 ) -> Iterator[Row]:
     """The rows of some faults, in order, computed by `jobs` processes (by default, one for each processor).
 
-    The first `thorough` of them are put to every property.
+    The first `thorough` of them are put to every property, others to those that `naming` has for them.
     """
-    found = each(lambda number: row(faults[number], bases, everything=number < thorough), len(faults), jobs)
-    for number, one in enumerate(found):
-        yield one
+
+    def one(number: int) -> Row:
+        fault = faults[number]
+        if number >= thorough and fault.name in naming:
+            return named_row(fault, bases, naming[fault.name])
+        return row(fault, bases, everything=number < thorough)
+
+    found = each(one, len(faults), jobs)
+    for number, done in enumerate(found):
+        yield done
         if tell is not None:
             tell(number + 1, len(faults))
 
@@ -196,6 +236,7 @@ def matrix(
     keys: Iterable[str] | None = None,
     *,
     automatic: bool = True,
+    everything: bool = False,
     jobs: int | None = None,
     tell: Callable[[int, int], None] | None = None,
 ) -> Matrix:
@@ -208,10 +249,13 @@ def matrix(
     ran = frozenset().union(*(base.functions for base in bases))
     named = seeded()
     faults = [fault for fault in named.values() if (fault.module, fault.function) in ran]
-    thorough = len(faults)
+    seeds = len(faults)
+    naming = _naming(bases)
     if automatic:
         faults += [fault for fault in mutants() if (fault.module, fault.function) in ran]
-    found = tuple(rows(faults, bases, thorough=thorough, jobs=jobs, tell=tell))
+    found = tuple(
+        rows(faults, bases, naming=naming, thorough=seeds if everything else 0, jobs=jobs, tell=tell)
+    )
     by_fault = {one.fault: set(one.killers) for one in found}
     killing = set().union(*by_fault.values()) if by_fault else set()
     unkillable, unbroken = [], []
@@ -225,3 +269,14 @@ def matrix(
                 if (base.key, prop.name) not in by_fault.get(name, ()):
                     unbroken.append((base.key, prop.name, name))
     return Matrix(bases, found, tuple(unkillable), tuple(unbroken))
+
+
+def _naming(bases: Iterable[Baseline]) -> dict[str, dict[str, list[str]]]:
+    """Fault to configuration to the properties that name it."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for base in bases:
+        for prop in models.load(base.key).properties:
+            if prop.name not in base.violated:
+                for name in prop.faults:
+                    found.setdefault(name, {}).setdefault(base.key, []).append(prop.name)
+    return found

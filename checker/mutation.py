@@ -42,6 +42,8 @@ RULES = (
     "stdin",
     "environ",
     "resolution",
+    "processes",
+    "tunnel",
     "vm_life",
 )
 """The modules of `agentd.rules` that models run."""

@@ -271,7 +271,10 @@ def search(table: Table, watch: Watch | None = None, *, symmetric: bool = False,
     watch = watch or Watch()
     while True:
         try:
-            return _breadth_first(space, watch, stop_at)
+            result = _breadth_first(space, watch, stop_at)
+            if result.complete and not symmetric:
+                table.searched = space
+            return result
         except FieldOverflowError:
             space.reset()
 

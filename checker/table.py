@@ -22,7 +22,7 @@ from typing import Any
 
 from attrs import frozen
 
-from checker.model import Edge, Event, Model, ModelError, Values, run_event
+from checker.model import Edge, Model, ModelError, Values, run_event
 from checker.properties import Always, OnEdge, Property, Sometimes, SometimesOnEdge
 
 RULES_RETURN = OnEdge(
@@ -78,11 +78,16 @@ class Table:
         ]
         """Event to the properties that speak of it."""
         self.watch = [self._watch(number) for number in range(len(model.events))]
+        names = [component.name for component in model.components]
+        self._watched = [[(names[p], self.values[self.domain[p]]) for p in watch] for watch in self.watch]
+        self._written = [[(names[p], self.values[self.domain[p]]) for p in writes] for writes in self.writes]
         self.states: list[tuple[Always | Sometimes, Numbers]] = [
             (p, self._places(p.reads)) for p in model.properties if isinstance(p, (Always, Sometimes))
         ]
         """The properties of states, with the components they read."""
         self._memo: list[dict[Numbers, Entry | None]] = [{} for _ in model.events]
+        self.searched: object = None
+        """What a complete search of the packed engine leaves for those who go over the same states again."""
 
     def number(self, place: int, value: Hashable) -> int:
         """The number of a value of the component at `place`, given out on first sight."""
@@ -113,7 +118,7 @@ class Table:
             return entry
         self.calls += 1
         self.journal.append((event, reads))
-        memo[reads] = entry = self._run(self.model.events[event], self._read_values[event], reads)
+        memo[reads] = entry = self._run(event, reads)
         return entry
 
     def offered(self, event: int, gate: Numbers) -> bool:
@@ -127,10 +132,10 @@ class Table:
             answer = memo[gate] = guard is None or guard(*map(self.value, places, gate))
         return answer
 
-    def _run(self, event: Event, domains: list[list[Hashable]], reads: Numbers) -> Entry | None:
-        values = tuple([known[number] for known, number in zip(domains, reads, strict=True)])
+    def _run(self, event: int, reads: Numbers) -> Entry | None:
+        values = tuple([known[number] for known, number in zip(self._read_values[event], reads, strict=True)])
         try:
-            outcome = run_event(event, values)
+            outcome = run_event(self.model.events[event], values)
         except ModelError:
             raise
         except Exception as error:
@@ -138,9 +143,10 @@ class Table:
         if outcome is None:
             return None
         written, response = outcome
-        return Entry(
-            tuple(self.number(self.place[n], v) for n, v in zip(event.writes, written, strict=True)), response
-        )
+        numbers = [
+            self.number(place, value) for place, value in zip(self.writes[event], written, strict=True)
+        ]
+        return Entry(tuple(numbers), response)
 
     def coverage(self) -> dict[str, dict[Hashable, int]]:
         """Event name to response to the number of distinct footprints that gave it."""
@@ -165,11 +171,12 @@ class Table:
 
     def edge(self, event: int, watch: Numbers, entry: Entry) -> Edge:
         """The occurrence a property judges."""
-        names = [self.model.components[place].name for place in self.watch[event]]
-        before = dict(zip(names, map(self.value, self.watch[event], watch), strict=True))
+        before = {
+            name: known[number] for (name, known), number in zip(self._watched[event], watch, strict=True)
+        }
         after = dict(before)
-        for place, number in zip(self.writes[event], entry.writes, strict=True):
-            after[self.model.components[place].name] = self.value(place, number)
+        for (name, known), number in zip(self._written[event], entry.writes, strict=True):
+            after[name] = known[number]
         return Edge(self.model.events[event], before, after, entry.response)
 
     def decides(self, event: int, watch: Numbers, entry: Entry, open_: Container[Property]) -> list[Property]:

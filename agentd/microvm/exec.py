@@ -160,7 +160,8 @@ class ExecRoutes:
         )
 
     async def _state(self, entry: Exec) -> Response:
-        if not execs.shows_outcome(entry.record):
+        entry.record, shown = execs.poll(entry.record)
+        if not shown:
             return as_json(shapes.PollResponse(entry.exec_id, entry.record.phase))
         return await self._outcome(entry)
 

@@ -97,6 +97,11 @@ def shows_outcome(record: Record) -> bool:
     return record.phase is Phase.EXITED and record.output_held
 
 
+def poll(record: Record) -> tuple[Record, bool]:
+    """Decide a poll: the record after it, which is the record before it, and whether the outcome comes along."""
+    return record, shows_outcome(record)
+
+
 def busy(record: Record) -> bool:
     """Whether this exec keeps the VM busy: its result is not published yet (contract h.1)."""
     return record.phase is Phase.RUNNING

@@ -29,6 +29,8 @@ SOURCES = (
     "hooks",
     "lifecycle",
     "stdin",
+    "processes",
+    "tunnel",
     "vm_life",
 )
 """Modules of this package that seed faults, one for each module of the rules, in the order of the matrix."""

@@ -1,4 +1,4 @@
-"""Wrong versions of `agentd.rules.execs`, and of what the model has in place of the handler of a poll."""
+"""Wrong versions of `agentd.rules.execs`."""
 
 from attrs import evolve
 
@@ -158,7 +158,13 @@ def _collects_all(right: Function, record: Record, now: float, ttl: float) -> Re
     return None
 
 
-@fault("polling takes the output", "checker.models.bootstrap_exec", "poll")
-def _poll_takes(right: Function, record: Record | None) -> tuple[Record | None, object]:
-    then, response = right(record)
-    return (None if then is None else evolve(then, output_held=False)), response
+@fault("polling takes the output", MODULE, "poll")
+def _poll_takes(right: Function, record: Record) -> tuple[Record, bool]:
+    then, shown = right(record)
+    return evolve(then, output_held=False), shown
+
+
+@fault("polling acks", MODULE, "poll")
+def _poll_acks(right: Function, record: Record) -> tuple[Record, bool]:
+    then, shown = right(record)
+    return evolve(then, phase=Phase.ACKED, acked_at=0.0) if shown else then, shown

@@ -20,6 +20,9 @@ MODULES = {
     "supervision": "checker.models.supervision",
     "hooks": "checker.models.hooks",
     "lifecycle": "checker.models.lifecycle",
+    "processes": "checker.models.processes",
+    "tunnel": "checker.models.tunnel",
+    "product": "checker.models.product",
     "client": "checker.models.client",
 }
 """Model to its module, in the order they are checked."""

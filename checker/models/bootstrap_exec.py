@@ -58,7 +58,8 @@ def poll(record: Record | None) -> tuple[Record | None, Hashable]:
     """A poll: the phase, and whether the outcome comes with it."""
     if record is None:
         return None, UNKNOWN
-    return record, (record.phase, execs.shows_outcome(record))
+    record, shown = execs.poll(record)
+    return record, (record.phase, shown)
 
 
 def ack(record: Record | None) -> tuple[Record | None, Hashable]:

@@ -199,7 +199,7 @@ def _records() -> tuple[Property, ...]:
             "a poll changes nothing",
             ("poll", "health"),
             witness="a poll shows the outcome",
-            faults=("polling takes the output",),
+            faults=("polling takes the output", "polling acks"),
             meaning="Polls and health are strictly read-only (a.3).",
         ),
         unchanged_by(

@@ -54,7 +54,9 @@ class Head:
 # --- Events ------------------------------------------------------------------------------------------------
 
 
-def _write(stream: str, count: int, most: int) -> Event:
+def write_event(stream: str, count: int, most: int) -> Event:
+    """A piece of output is read from the child, as long as there are at most `most` bytes."""
+
     def effect(span: Span, head: Head) -> tuple[Values, Hashable]:
         kept, cut = output.head_room(head.held, CAP, count)
         head = Head(head.held + kept, head.truncated or cut, head.seen + count)
@@ -68,7 +70,8 @@ def _write(stream: str, count: int, most: int) -> Event:
     return Event(name, "write", "child", places, places, effect, guard, {"count": count, "stream": stream})
 
 
-def _close() -> Event:
+def close_event() -> Event:
+    """The child has closed its output."""
     return Event(
         "the child closes its output",
         "close",
@@ -80,7 +83,8 @@ def _close() -> Event:
     )
 
 
-def _attach(number: int, offset: int) -> Event:
+def attach_event(number: int, offset: int) -> Event:
+    """A reader attaches, from some offset on."""
     place = f"reader.{number}"
     return Event(
         f"reader {number} attaches at {offset}",
@@ -94,7 +98,9 @@ def _attach(number: int, offset: int) -> Event:
     )
 
 
-def _deliver(number: int) -> Event:
+def deliver_event(number: int) -> Event:
+    """A reader is given what is next."""
+
     def effect(span: Span, reader: Reader) -> tuple[Values, Hashable]:
         step = output.next_step(reader.cursor, span, PIECE, SLACK if reader.live else None)
         reader = evolve(
@@ -115,7 +121,8 @@ def _deliver(number: int) -> Event:
     )
 
 
-def _detach(number: int) -> Event:
+def detach_event(number: int) -> Event:
+    """A reader leaves."""
     place = f"reader.{number}"
     return Event(
         f"reader {number} leaves",
@@ -375,11 +382,11 @@ def _progress() -> tuple[Property, ...]:
 def build(config: str, readers: int, most: int) -> Model:
     """The model of so many readers and bytes."""
     offsets = (0, 1, most + 1)
-    events = [_write(stream, count, most) for stream in STREAMS for count in (1, 2)]
-    events.append(_close())
+    events = [write_event(stream, count, most) for stream in STREAMS for count in (1, 2)]
+    events.append(close_event())
     for number in range(readers):
-        events += [_attach(number, offset) for offset in offsets]
-        events += [_deliver(number), _detach(number)]
+        events += [attach_event(number, offset) for offset in offsets]
+        events += [deliver_event(number), detach_event(number)]
     return Model(
         "output",
         config,

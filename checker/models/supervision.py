@@ -165,7 +165,8 @@ def _poll(how: str, signalled: bool, starved: bool) -> Event:
     """A poll, with what the kernel says of the child's end, which only matters once there is one."""
 
     def effect(sup: Supervision, record: Record) -> Effect:
-        if not execs.shows_outcome(record):
+        record, shown = execs.poll(record)
+        if not shown:
             return (), record.phase
         return (), supervision.cause(sup, signalled, starved)
 

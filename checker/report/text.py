@@ -1,13 +1,16 @@
 """Reports for people: numbered steps, what each changes, and a line of numbers."""
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from checker.check import Verdict
-from checker.matrix import Fate, Matrix
 from checker.model import Model
 from checker.properties import Property
 from checker.report.words import kind, say, say_change, verdict
 from checker.result import Result, Trace
+
+if TYPE_CHECKING:
+    from checker.matrix import Matrix
 
 
 def summary(result: Result) -> str:
@@ -104,8 +107,10 @@ def coverage(result: Result) -> Iterator[str]:
         yield f"  {name}: {told or 'never happens'}"
 
 
-def kill_matrix(found: Matrix) -> Iterator[str]:
+def kill_matrix(found: "Matrix") -> Iterator[str]:
     """The kill matrix: every fault with what notices it, then what nothing notices and what notices nothing."""
+    from checker.matrix import Fate
+
     for row in found.rows:
         yield f"{row.fate.value:<9} {row.fault}"
         if row.fate is Fate.KILLED:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentd.rules import bootstrap, execs, stdin
+from agentd.rules import bootstrap, execs, processes, stdin
 from checker import matrix, models, strict
 from checker.faults import Fault, fault, planted, seeded
 from checker.faults.explained import EXPLAINED
@@ -42,6 +42,15 @@ def test_properties_and_class_methods_are_replaced_too() -> None:
 
 
 def test_a_function_is_replaced_where_a_model_holds_it() -> None:
+    from checker.models import processes_table
+
+    slots = processes.Slots(1, 1)
+    with planted(wrong("a start that fails keeps its slot")):
+        assert processes_table.fails(slots) == slots
+    assert processes_table.fails(slots) == processes.Slots(1, 0)
+
+
+def test_a_model_runs_what_is_planted_in_the_rules() -> None:
     from checker.models import bootstrap_exec
 
     record = execs.Record(execs.Phase.EXITED)
@@ -79,7 +88,22 @@ def test_there_are_as_many_as_asked_for() -> None:
     assert len(seeded()) >= 150
 
 
-@pytest.mark.parametrize("key", ["bootstrap_exec", "output", "stdin", "lifecycle:drain", "hooks"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "bootstrap_exec",
+        "output",
+        "stdin",
+        "lifecycle:drain",
+        "hooks",
+        "processes:slots",
+        "processes:polls",
+        "processes:stdin",
+        "tunnel:handshake",
+        "tunnel:plain",
+        "product:small",
+    ],
+)
 def test_named_faults_break_the_properties(key: str) -> None:
     assert list(strict.complaints([models.load(key)])) == []
 
@@ -95,6 +119,31 @@ def test_a_row_of_the_matrix() -> None:
     assert row.fate is Fate.KILLED
     assert row.checked == ("stdin:writes",)
     assert ("stdin:writes", "a refused write changes nothing") in row.killers
+
+
+def test_a_named_fault_is_put_to_those_who_name_it() -> None:
+    base = baseline("stdin:writes")
+    naming = {"stdin:writes": ["a refused write changes nothing", "stdin never opens again"]}
+    row = matrix.named_row(wrong("a time-out closes"), [base, baseline("lifecycle:drain")], naming)
+    assert row.fate is Fate.KILLED
+    assert row.killers == (("stdin:writes", "a refused write changes nothing"),)
+    assert row.checked == ("stdin:writes",)
+
+
+def test_liveness_is_among_what_a_named_fault_breaks() -> None:
+    names = ["every stdin is closed in the end"]
+    assert matrix.broken(wrong("publishing leaves stdin open"), baseline("stdin:writes"), names) == names
+    assert matrix.broken(wrong("a time-out closes"), baseline("stdin:writes"), names) == []
+
+
+def test_the_matrix_of_everything_has_more_killers() -> None:
+    named = matrix.matrix(["stdin"], automatic=False, jobs=1)
+    everything = matrix.matrix(["stdin"], automatic=False, everything=True, jobs=1)
+    assert [row.fault for row in named.rows] == [row.fault for row in everything.rows]
+    assert everything.unbroken == named.unbroken == ()
+    for few, all_of_them in zip(named.rows, everything.rows, strict=True):
+        assert set(few.killers) <= set(all_of_them.killers)
+    assert sum(len(row.killers) for row in everything.rows) > sum(len(row.killers) for row in named.rows)
 
 
 def test_a_fault_nobody_can_notice_survives() -> None:

@@ -27,7 +27,13 @@ def test_everything_is_pinned_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["bootstrap_exec:three_ids", "output:two_readers", "exec_start:published_space"]
+    "key",
+    [
+        "bootstrap_exec:three_ids",
+        "output:two_readers",
+        "exec_start:published_space",
+        "tunnel:path_attacker",
+    ],
 )
 def test_a_large_configuration_is_right(key: str) -> None:
     result = check(load(key), Options(live=False))
@@ -62,6 +68,12 @@ def test_models_hold_no_transition_logic_of_the_rules() -> None:
         "supervision": {"step", "cause", "escalate", "deadline", "valid_timeout"},
         "hooks": {"record", "runs_handler", "attach_outcome"},
         "lifecycle": {"terminate", "stop", "drain_expired", "may_start"},
+        "processes:slots": {"reserve", "release", "reaped", "published", "delete", "may_signal"},
+        "processes:polls": {"ask", "changed", "expired", "forgotten", "page", "final", "beyond"},
+        "processes:stdin": {"judge_input", "queued", "drained", "ended", "closed", "writable"},
+        "tunnel:handshake": {"opened", "shaken", "dialled", "dial_failed", "client_shaken", "unbuildable"},
+        "tunnel:relay": {"caller_broke", "caller_lost", "guest_ended", "client_received", "client_closed"},
+        "product": {"run_hook", "start", "collect", "next_step", "request_began", "may_start"},
     }
     for key, names in called.items():
         ran = {name for module, name in baseline(key).functions if module.startswith("agentd.rules")}
@@ -76,3 +88,30 @@ def test_every_model_has_liveness_or_a_reason() -> None:
         if not any(isinstance(prop, LeadsTo) for prop in load(key).properties)
     }
     assert without == {"hooks", "published"}
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["processes:together", "product:two_ids", "tunnel:older_caller_attacked", "tunnel:older_daemon_attacked"],
+)
+def test_a_larger_configuration_holds_too(key: str) -> None:
+    result = check(load(key))
+    assert judge(result).code is Exit.HOLDS
+    assert pins.drift(result, PINNED) is None
+
+
+def test_an_attacker_on_the_path_wins_when_promises_can_be_seen() -> None:
+    result = check(load("tunnel:offers_in_clear"))
+    assert {prop.name for prop in result.violations()} == result.model.violates
+    for prop in result.violations():
+        assert [step.event.kind for step in result.trace(prop).steps].count("strip") == 1
+
+
+def test_a_guest_that_ended_the_tunnel_itself_is_never_reset() -> None:
+    """And may read its end of file before the caller has said all."""
+    from checker.faults import planted, seeded
+
+    prop = "the guest sees a reset only when the caller's stream was cut"
+    with planted(seeded()["the guest's end resets"]):
+        result = check(load("tunnel:relay"), Options(live=False))
+        assert prop in {one.name for one in result.violations()}

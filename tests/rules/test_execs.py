@@ -73,6 +73,11 @@ def test_a_poll_shows_the_outcome_between_exit_and_ack(record: Record, shown: bo
     assert execs.shows_outcome(record) is shown
 
 
+@pytest.mark.parametrize(("record", "shown"), [(RUNNING, False), (EXITED, True), (ACKED, False)])
+def test_a_poll_changes_nothing(record: Record, shown: bool) -> None:
+    assert execs.poll(record) == (record, shown)
+
+
 @pytest.mark.parametrize(("record", "busy"), [(RUNNING, True), (EXITED, False), (ACKED, False)])
 def test_only_what_runs_keeps_the_vm_busy(record: Record, busy: bool) -> None:
     assert execs.busy(record) is busy
