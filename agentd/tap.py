@@ -245,15 +245,18 @@ def compose(
     )
     daemon.at_start.append(environment.agent.announce)
     daemon.at_stop.append(zygotes.close)
-    faces = [microvm_face(daemon, ENVIRONMENT_ROUTES), environments_face(environment)]
+    others = [environments_face(environment)]
+    documented = list(ENVIRONMENT_ROUTES)
     if worker is not None:
         from agentd.worker.face import Worker
+        from agentd.worker.http import ROUTES as WORKER_ROUTES
 
-        serving = Worker(worker, world.reactor, tools, world.wall_clock, world.environ, fail)
-        faces.append(serving.face())
+        serving = Worker(worker, world.reactor, tools, world.wall_clock, image.variables, fail)
+        others.append(serving.face())
+        documented += WORKER_ROUTES
         daemon.at_start.append(serving.begin)
         daemon.at_drain.append(serving.stop)
-    router = Router(faces, daemon.guest.authorize, config.max_body_bytes)
+    router = Router([microvm_face(daemon, tuple(documented)), *others], daemon.guest.authorize, config.max_body_bytes)
     site = AgentSite(router, config, world.reactor)
     return daemon, site, spawner
 

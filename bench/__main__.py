@@ -68,6 +68,12 @@ def _checker(given: argparse.Namespace, choice: Choice) -> Report:
     return checker.run(choice.python, given.rounds, given.mutants, given.large)
 
 
+def _worker(given: argparse.Namespace, choice: Choice) -> Report:
+    from bench import worker
+
+    return worker.run(choice, given.count, given.files, given.bytes, given.entries, given.rounds)
+
+
 def positive(text: str) -> int:
     """A number of things, at least one."""
     value = int(text)
@@ -159,6 +165,13 @@ def parser() -> argparse.ArgumentParser:
     checker.add_argument(
         "--large", action="store_true", help="a product of a hundred million states too: minutes"
     )
+
+    option = add("worker", _worker, "calls of the worker's functions through an engine")
+    option("--count", positive, 300, "commands")
+    option("--files", positive, 20_000, "files of the tree that is searched")
+    option("--bytes", size, 200 << 20, "bytes of that tree (K, M, G)")
+    option("--entries", positive, 10_000, "entries of the directory that is listed")
+    option("--rounds", positive, 5, "searches and listings")
 
     for name in ("files", "tar", "environments"):
         names.choices[name].add_argument(

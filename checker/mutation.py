@@ -43,6 +43,7 @@ RULES = (
     "environ",
     "resolution",
     "processes",
+    "jobs",
     "tunnel",
     "vm_life",
 )

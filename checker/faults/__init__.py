@@ -30,6 +30,7 @@ SOURCES = (
     "lifecycle",
     "stdin",
     "processes",
+    "jobs",
     "tunnel",
     "vm_life",
 )

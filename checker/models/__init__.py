@@ -21,6 +21,7 @@ MODULES = {
     "hooks": "checker.models.hooks",
     "lifecycle": "checker.models.lifecycle",
     "processes": "checker.models.processes",
+    "jobs": "checker.models.jobs",
     "tunnel": "checker.models.tunnel",
     "product": "checker.models.product",
     "client": "checker.models.client",

@@ -61,6 +61,19 @@ RUNS: dict[str, tuple[list[str], list[str], dict[str, int]]] = {
         ["speed of tunnel down / bare relay down", "speed of tunnel up / bare relay up"],
         {"transfers of every byte": 5},
     ),
+    "worker": (
+        ["--count", "3", "--files", "130", "--bytes", "1M", "--entries", "60", "--rounds", "1"],
+        [
+            "shell::exec / bare spawn",
+            "speed of coder::search / GNU grep -r",
+            "speed of shell::fs::grep / GNU grep -r",
+        ],
+        {
+            "calls with the right outcome": 23,
+            "searches that found everything": 2,
+            "listings of everything": 2,
+        },
+    ),
 }
 
 
@@ -104,7 +117,7 @@ def test_a_run_with_a_daemon_of_its_own(
         assert {"start to first 200", "resident memory at the first 200"} <= names
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", [name for name in RUNS if name != "worker"])  # that one needs its own engine
 def test_a_run_against_a_daemon_by_url(
     name: str, capsys: pytest.CaptureFixture[str], daemon: RunningDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -278,7 +278,7 @@ async def test_a_slow_writer_of_files_slows_the_caller(working: Working, engine:
 
 @pytest_twisted.ensureDeferred
 async def test_a_stream_without_a_frame_for_long_is_s216(working: Working, engine: TestEngine) -> None:
-    worker = await working(clock=Clock(60))
+    worker = await working(clock=Clock(20))
     made = await create(engine)
     writer = await End().open(engine, made["writer"], "write")
     assert writer.socket is not None

@@ -343,7 +343,7 @@ async def test_a_refusal_is_logged_and_tried_again(working: Working, engine: Tes
 
 @pytest_twisted.ensureDeferred
 async def test_a_silent_engine_is_left(working: Working, engine: TestEngine) -> None:
-    worker = await working(clock=Clock(100))
+    worker = await working(clock=Clock(20))
     engine.drop()  # the next connection's timers run fast
     await until(lambda: engine.connections == 2, "a second connection")
     with Log() as log:
@@ -356,7 +356,7 @@ async def test_a_silent_engine_is_left(working: Working, engine: TestEngine) -> 
 
 @pytest_twisted.ensureDeferred
 async def test_pings_keep_an_idle_link(working: Working, engine: TestEngine) -> None:
-    await working(clock=Clock(100))
+    await working(clock=Clock(20))
     engine.drop()  # the next connection's timers run fast
     await until(lambda: engine.connections == 2, "a second connection")
     pings: list[bytes] = []
@@ -368,7 +368,7 @@ async def test_pings_keep_an_idle_link(working: Working, engine: TestEngine) -> 
         answer(payload)
 
     socket.onPing = counted  # type: ignore[method-assign]
-    await until(lambda: len(pings) >= 6, "pings for two minutes")
+    await until(lambda: len(pings) >= 4, "pings for longer than the silence that ends a link")
     assert engine.connections == 2
 
 

@@ -112,7 +112,7 @@ async def test_a_timeout_that_is_no_whole_number_counts_as_left_out(working: Wor
 async def test_the_deadline_is_the_callers_within_the_cap_and_takes_the_group(
     working: Working, tmp_path: Path
 ) -> None:
-    worker = await working({**UNJAILED, "max_timeout_ms": 300})
+    worker = await working({**UNJAILED, "max_timeout_ms": 2000})
     marker = tmp_path / "pid"
     result = await worker.sh(f"echo before; sleep 50 & echo $! > {marker}; wait", timeout_ms=60_000)
     assert result["timed_out"]
@@ -348,12 +348,16 @@ async def test_a_grandchild_that_keeps_the_pipes_does_not_keep_the_caller(
 
 
 @pytest_twisted.ensureDeferred
-async def test_calls_run_beside_one_another(working: Working) -> None:
+async def test_calls_run_beside_one_another(working: Working, tmp_path: Path) -> None:
     worker = await working()
-    slow = worker.engine.call("shell::exec", {"command": "sleep 0.5"})
-    assert (await worker.exec("echo", "quick"))["duration_ms"] < 500
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    slow = worker.engine.call("shell::exec", {"command": f"sh -c 'read line < {gate}; echo $line'"})
+    assert (await worker.exec("echo", "quick"))["stdout"] == "quick\n"
     assert not slow.called
-    assert (await soon(slow))["exit_code"] == 0
+    with open(gate, "w") as file:
+        file.write("slow\n")
+    assert (await soon(slow))["stdout"] == "slow\n"
 
 
 # -- sandboxes ---------------------------------------------------------------------------------------------------
