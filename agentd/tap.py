@@ -256,7 +256,9 @@ def compose(
         documented += WORKER_ROUTES
         daemon.at_start.append(serving.begin)
         daemon.at_drain.append(serving.stop)
-    router = Router([microvm_face(daemon, tuple(documented)), *others], daemon.guest.authorize, config.max_body_bytes)
+    router = Router(
+        [microvm_face(daemon, tuple(documented)), *others], daemon.guest.authorize, config.max_body_bytes
+    )
     site = AgentSite(router, config, world.reactor)
     return daemon, site, spawner
 
