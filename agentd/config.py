@@ -310,7 +310,8 @@ class Config:
         "AGENTD_REPAIR_IDENTITY",
         _flag,
         "flag",
-        "Give the VM its own machine-id, hostname and boot-id on the winning run hook.",
+        "Give the VM its own machine-id, hostname, boot-id and random numbers on the winning run hook, and set its "
+        "wall clock after a suspend.",
     )
     hook_handler_timeout_secs: float = _knob(
         20.0,

@@ -17,6 +17,7 @@ from agentd.cli.machine import bootstrap, health, ps, schema
 from agentd.cli.options import common
 from agentd.cli.run import kill, logs, run
 from agentd.cli.session import DEFAULT_URL, Session
+from agentd.cli.vm import vm
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -31,7 +32,7 @@ def agentctl() -> None:
     """
 
 
-for _command in (health, run, ps, logs, kill, schema, bootstrap, cp, cat, forward, env, demo):
+for _command in (health, run, ps, logs, kill, schema, bootstrap, cp, cat, forward, env, demo, vm):
     agentctl.add_command(_command)
 
 

@@ -39,6 +39,8 @@ def _health_rows(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("disk", "cannot be measured" if disk is None else _disk(disk)),
         ("hooks", ", ".join(hook["hook"] for hook in found["hooks"]) or "none"),
     ]
+    if found["restarts"]:
+        rows.append(("restarts", str(found["restarts"])))
     if found["hooks_dropped"]:
         rows.append(("hooks not kept", str(found["hooks_dropped"])))
     return rows

@@ -125,6 +125,13 @@ class IdentityStep(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
+class ClockStep(msgspec.Struct, frozen=True):
+    """Additive: what resume hooks did to a wall clock that was left behind."""
+
+    count: int
+    last_seconds: float
+
+
 class Health(msgspec.Struct, frozen=True):
     """``GET /v1/health`` (contract h.1)."""
 
@@ -139,6 +146,8 @@ class Health(msgspec.Struct, frozen=True):
     hooks_dropped: int = 0
     identity_steps: tuple[IdentityStep, ...] = ()
     image_env_keys: int | None = None
+    restarts: int = 0
+    clock_stepped: ClockStep | None = None
 
 
 class ErrorBody(msgspec.Struct, frozen=True):

@@ -26,7 +26,7 @@ from agentd.environments.context import Environment
 from agentd.guest.accounts import Directory
 from agentd.guest.accounts import Identity as Own
 from agentd.http.query import printable
-from agentd.linux import credentials, oom_score
+from agentd.linux import credentials
 from agentd.process.job import Job, JobLimits, JobTools, Outcome
 from agentd.process.output import Output
 from agentd.process.spawn import SAME, Credentials, Plan, SpawnFailed
@@ -142,8 +142,6 @@ class AgentJob(Job):
         super().__init__(tools, limits, plan, timeout=timeout, output=output)
         self.started_at = utc(wall_clock())
         self._started = self._clock.seconds()
-        if oom_score.read() < 0:
-            oom_score.write(self.child.pid, 0)
 
     def processExited(self, reason: Failure) -> None:
         """The child has exited."""

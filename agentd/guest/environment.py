@@ -40,6 +40,16 @@ def at_start() -> dict[bytes, bytes]:
         return dict(os.environb)
 
 
+RESTARTS = b"AGENTD_RESTARTS"
+"""Set by an init that starts the daemon again when it has died: how often it had to."""
+
+
+def restarts(started_with: Mapping[bytes, bytes]) -> int:
+    """How often this machine's init has started the daemon again; 0 where no init says."""
+    text = started_with.get(RESTARTS, b"0")
+    return int(text) if text.isdigit() and len(text) <= 9 else 0
+
+
 def parse_block(block: bytes) -> dict[bytes, bytes]:
     """An environment block as a mapping: ``name=value`` strings, each ended by a NUL (environ(7)).
 

@@ -2,18 +2,20 @@
 
 Machines started from one image hold the same machine-id, host name, boot id and cached secrets, and programs take
 those for unique. The winning run hook is the first moment at which this VM is known to be its own, so the
-repair runs there, once, on a pool thread. Five steps, in order; each may fail, and none stops the next:
+repair runs there, once, on a pool thread. Each step may fail, and none stops the next:
 
     machine-id         /etc/machine-id written anew
     hostname           microvm-<the first 12 digits of the id>
     boot-id            the same id, in dashes, shown in place of the kernel's boot_id
     random-seed        systemd's saved seed removed, for it would be credited as entropy again
     cached-credential  D-Bus's copy of the machine-id removed
+    random-generator   the kernel's generator and this process's seeded anew (`agentd.guest.entropy`)
 
 The first three share one fresh 128-bit id. Machines resumed from one snapshot have one random generator between
 them and would all draw the same "fresh" id. What sets them apart is what each was told by its own run hook: that
-is stirred into the kernel's generator first, for everyone's later use, and hashed into the id as well, which holds
-where the kernel may not be told to reseed. The hash cannot be turned back into what went in.
+is stirred into the generators before anything else, and hashed into the id as well, which holds where the kernel may
+not be told to reseed. The hash cannot be turned back into what went in. Though done first, that step is told of last,
+behind the five that the contract names.
 """
 
 import errno
@@ -28,7 +30,8 @@ from typing import Final
 
 from attrs import frozen
 
-from agentd.linux import entropy, mounts
+from agentd.guest.entropy import Generators
+from agentd.linux import mounts
 
 _DRAWN_BYTES: Final = 32
 _ID_BYTES: Final = 16
@@ -61,9 +64,10 @@ class Machine:
 
     root: Path = Path("/")
     draw: Callable[[int], bytes] = os.urandom
-    reseed: Callable[[bytes], None] = entropy.reseed
+    reseed: Callable[[bytes], None] = Generators().reseed
     set_hostname: Callable[[str], None] = socket.sethostname
     bind: Callable[[Path, Path], None] = mounts.bind
+    unbind: Callable[[Path], None] = lambda target: mounts.unmount(target, mounts.MNT_DETACH)
 
 
 def degraded(steps: tuple[IdentityStep, ...]) -> bool:
@@ -72,15 +76,12 @@ def degraded(steps: tuple[IdentityStep, ...]) -> bool:
 
 
 def repair(seed: bytes, machine: Machine = Machine()) -> tuple[IdentityStep, ...]:
-    """Repair the identity of `machine`, and tell what became of each of the five steps. Never raises.
+    """Repair the identity of `machine`, and tell what became of each step. Never raises.
 
     `seed` is what no other VM was given, secret or not (the run hook's payload will do); it is used up here and
     shows nowhere. Blocks on the file system, and until the kernel's generator is ready.
     """
-    try:
-        machine.reseed(hashlib.blake2b(seed, person=b"agentd-reseed").digest())
-    except OSError:
-        pass  # the id below is apart without it
+    generator = _step("random-generator", lambda: _reseed(machine, seed))  # the id below is apart without it
     try:
         fresh = fresh_id(seed, machine.draw)
     except (OSError, NotImplementedError) as error:
@@ -98,6 +99,7 @@ def repair(seed: bytes, machine: Machine = Machine()) -> tuple[IdentityStep, ...
         *first,
         _step("random-seed", lambda: _remove(machine.root / "var/lib/systemd/random-seed")),
         _step("cached-credential", lambda: _remove(machine.root / "var/lib/dbus/machine-id")),
+        generator,
     )
 
 
@@ -128,6 +130,11 @@ def _prose(error: Exception) -> str:
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error) or type(error).__name__
     return error.strerror if error.filename is None else f"{os.fsdecode(error.filename)}: {error.strerror}"
+
+
+def _reseed(machine: Machine, seed: bytes) -> Outcome:
+    machine.reseed(hashlib.blake2b(seed, person=b"agentd-told").digest())
+    return Outcome.REPAIRED
 
 
 def _machine_id(machine: Machine, fresh: str) -> Outcome:
@@ -163,7 +170,13 @@ def _show(machine: Machine, name: str, content: bytes, target: Path) -> None:
     source = machine.root / name
     source.parent.mkdir(parents=True, exist_ok=True)
     _replace(source, content)
-    machine.bind(source, target)
+    try:
+        machine.bind(source, target)
+    except FileNotFoundError:
+        # What is shown there is the file that has just been replaced: a daemon before this one, which an init has
+        # started again, repaired too. Nothing can be mounted over a file without a name.
+        machine.unbind(target)
+        machine.bind(source, target)
 
 
 def _replace(target: Path, content: bytes) -> None:

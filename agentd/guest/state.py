@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from twisted.logger import Logger
 
 from agentd.config import HOOK_LOG_CAP
-from agentd.guest import identity
+from agentd.guest import environment, identity
 from agentd.guest.handlers import HandlerResult
 from agentd.guest.identity import IdentityStep
+from agentd.guest.pledge import Pledge
 from agentd.rules import bootstrap, hooks
 from agentd.rules.bootstrap import Access, Bootstrap, RunVerdict
 from agentd.rules.hooks import Hook, HookLog
@@ -23,7 +24,13 @@ _log = Logger()
 class Guest:
     """The VM as its daemon knows it."""
 
-    def __init__(self, wall_clock: Callable[[], float], image_environ: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        wall_clock: Callable[[], float],
+        image_environ: Mapping[str, str],
+        pledge: Pledge | None = None,
+    ) -> None:
+        started_with = environment.at_start()
         self._wall_clock = wall_clock
         self.image_environ = image_environ
         self._bootstrap = Bootstrap()
@@ -32,6 +39,12 @@ class Guest:
         self.hook_log: HookLog[HandlerResult] = HookLog()
         self.identity_steps: tuple[IdentityStep, ...] = ()
         self.repair_attempted = False
+        self.pledge = Pledge.of(started_with) if pledge is None else pledge
+        self.restarts = environment.restarts(started_with)
+        """How often the init had to start the daemon again: what the daemons before this one ran is not known here."""
+        self.clock_steps = 0
+        self.last_clock_step: float | None = None
+        """Seconds by which the wall clock was last stepped, after a suspend."""
 
     @property
     def bootstrapped(self) -> bool:
@@ -55,7 +68,10 @@ class Guest:
 
     def run_hook(self, payload: RunPayload) -> RunVerdict:
         """Install a payload if none is; token, environment and identity together."""
-        self._bootstrap, verdict = bootstrap.run_hook(self._bootstrap, payload.token)
+        if self.bootstrapped or self.pledge.allows(payload.token):
+            self._bootstrap, verdict = bootstrap.run_hook(self._bootstrap, payload.token)
+        else:
+            verdict = RunVerdict.CONFLICT  # a daemon before this one was given another
         if verdict is RunVerdict.INSTALLED:
             self.launch_env = payload.env
             self.tunnel_identity = payload.identity
@@ -72,6 +88,14 @@ class Guest:
         self.identity_steps = steps
         for step in steps:
             _log.info("identity repair: {name} {outcome}", name=step.name, outcome=step.outcome.value)
+
+    def clock_stepped(self, seconds: float) -> None:
+        """The wall clock had fallen behind and was stepped."""
+        self.clock_steps += 1
+        self.last_clock_step = seconds
+        _log.info(
+            "the wall clock was {seconds:.1f} s behind the battery clock, and was stepped", seconds=seconds
+        )
 
     def handled(self, index: int, result: HandlerResult) -> None:
         """A handler ran for the invocation at `index`."""

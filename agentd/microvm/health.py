@@ -84,6 +84,10 @@ class HealthRoute:
                     for step in guest.identity_steps
                 ],
                 image_env_keys=len(guest.image_environ),
+                restarts=guest.restarts,
+                clock_stepped=None
+                if guest.last_clock_step is None
+                else shapes.ClockStep(guest.clock_steps, guest.last_clock_step),
             )
         )
 

@@ -4,7 +4,9 @@ What a hook has begun is finished, whether or not the platform waits for the ans
 a handler that nobody stops at the end of its budget, would outlive the call.
 """
 
-from agentd.guest import identity
+from twisted.logger import Logger
+
+from agentd.guest import clock, identity
 from agentd.http.messages import EMPTY_OK, Answer, Response, as_text
 from agentd.http.query import is_json
 from agentd.http.request import AgentRequest, BodyTooLarge
@@ -15,6 +17,7 @@ from agentd.rules.bootstrap import RunVerdict
 from agentd.rules.hooks import Hook
 from agentd.rules.payload import Refusal, RunPayload, parse_run_body
 
+_log = Logger()
 _CONFLICT = Response(409)
 _EMPTY_400 = Response(400)
 
@@ -41,7 +44,27 @@ class HookRoutes:
 
     async def resume(self, request: AgentRequest) -> Answer:
         """``POST …/resume``: the workload's handler runs before the answer."""
-        return await shielded(self._plain(Hook.RESUME))
+        return await shielded(self._resumed())
+
+    async def _resumed(self) -> Answer:
+        # The observation is of the moment of the hook, on whatever the clock then said; the handler finds it right.
+        index = self._daemon.guest.observe(Hook.RESUME)
+        await self._catch_up()
+        await self._handle(Hook.RESUME, index, None)
+        return EMPTY_OK
+
+    async def _catch_up(self) -> None:
+        """Set the wall clock if a suspend has left it behind, on a machine that is ours to repair."""
+        daemon = self._daemon
+        if not daemon.config.repair_identity:
+            return
+        try:
+            seconds = await daemon.tools.run_in_thread(clock.catch_up)
+        except OSError as reason:
+            _log.warn("the wall clock is behind and cannot be set: {reason}", reason=reason.strerror)
+            return
+        if seconds is not None:
+            daemon.guest.clock_stepped(seconds)
 
     async def terminate(self, request: AgentRequest) -> Answer:
         """``POST …/terminate``: handler, answer, then the way out."""
@@ -79,11 +102,20 @@ class HookRoutes:
         if verdict is RunVerdict.CONFLICT:
             return _CONFLICT
         if verdict is RunVerdict.INSTALLED:
+            await self._pledge(payload.token)
             if daemon.config.repair_identity:
-                steps = await daemon.tools.run_in_thread(identity.repair, payload.token)
+                await self._catch_up()  # a clone is told nothing of the suspend that it comes from
+                steps = await daemon.tools.run_in_thread(identity.repair, _told(payload))
                 daemon.guest.repaired(steps)
             await self._handle(Hook.RUN, index, verdict)
         return EMPTY_OK
+
+    async def _pledge(self, token: bytes) -> None:
+        """Bind the daemons after this one, if an init starts them, to the same token."""
+        try:
+            await self._daemon.tools.run_in_thread(self._daemon.guest.pledge.keep, token)
+        except OSError as reason:
+            _log.warn("the pledge could not be kept: {reason}", reason=reason.strerror)
 
     async def _payload(self, request: AgentRequest) -> RunPayload | Refusal:
         content_type = request.requestHeaders.getRawHeaders(b"content-type")
@@ -94,3 +126,8 @@ class HookRoutes:
         except BodyTooLarge:
             return Refusal()
         return parse_run_body(body)
+
+
+def _told(payload: RunPayload) -> bytes:
+    """What this machine alone was told: secrets, to be hashed."""
+    return payload.token + (payload.identity.seed if payload.identity is not None else b"")

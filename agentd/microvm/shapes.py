@@ -225,6 +225,13 @@ class IdentityStep(Struct):
     error: str | UnsetType = UNSET
 
 
+class ClockStep(Struct):
+    """Additive: what resume hooks did to a wall clock that a suspend had left behind."""
+
+    count: UInt64
+    last_seconds: Annotated[float, _doc("How far behind the battery clock it was the last time.")]
+
+
 class Health(Struct):
     """How the daemon is."""
 
@@ -239,6 +246,15 @@ class Health(Struct):
     hooks_dropped: Annotated[UInt64, _doc("Invocations after the log was full.")]
     identity_steps: list[IdentityStep]
     image_env_keys: Annotated[UInt64 | None, _doc("Size of the image environment's snapshot.")]
+    restarts: Annotated[
+        UInt64,
+        _doc(
+            "Additive: how often the machine's init had to start the daemon again. Execs of before are unknown."
+        ),
+    ] = 0
+    clock_stepped: Annotated[
+        ClockStep | None, _doc("Additive: null while the wall clock was never stepped.")
+    ] = None
 
 
 class FileReadQuery(Struct):

@@ -31,7 +31,7 @@ from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from agentd.linux import pidfd
+from agentd.linux import oom_score, pidfd
 from agentd.process import signals
 from agentd.process.groups import Group, Groups, KernelGroup
 from agentd.process.pipes import PipeReader, PipeWriter
@@ -491,10 +491,16 @@ class ProcessSpawner:
         self.stdin_timeout = stdin_timeout
         self.children: dict[int, GroupProcess] = {}
         self._prepared = False
+        self._protected = oom_score.read() < 0
+        """Whether the kernel is told to spare the daemon when memory runs out. A child inherits that, and must not keep
+        it: everybody else would pay for what it eats."""
 
     def __call__(self, protocol: ProcessProtocol, plan: Plan) -> GroupProcess:
         """Start `plan`; see `Spawner`."""
         if not self._prepared:
             self._prepared = True
             signals.keep_from_children()
-        return GroupProcess(self, protocol, plan)
+        child = GroupProcess(self, protocol, plan)
+        if self._protected:
+            oom_score.write(child.pid, 0)
+        return child

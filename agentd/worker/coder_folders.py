@@ -218,6 +218,7 @@ class _Growing:
         self._place = place
         self._opened = opened
         self._hidden = paths.hidden_below(place.path)
+        self._plain = paths.plain_below(place)
         self._prefix = place.relative + b"/" if place.relative else b""
         self._limit = limit
         self._filtered = filtered
@@ -233,13 +234,15 @@ class _Growing:
                 if entry is None:
                     yield
                     continue
-                noise = self._filtered and self._is_noise(entry)
-                if noise and entry.kind is not Kind.DIRECTORY:
+                is_folder = entry.kind is Kind.DIRECTORY
+                plain = not is_folder and self._plain(entry.path)
+                noise = not plain and self._filtered and self._is_noise(entry)
+                if noise and not is_folder:
                     continue
                 total += 1
                 if len(children) >= self._limit or self.nodes >= MAX_NODES:
                     continue
-                child = self._child(entry)
+                child = self._child(entry, plain)
                 if child is None:
                     total -= 1
                     continue
@@ -249,7 +252,7 @@ class _Growing:
                     child.truncated = TruncationInfo(
                         "default_exclude", 0, "pass use_default_excludes: false to look inside"
                     )
-                elif entry.kind is Kind.DIRECTORY and not child.non_accessible:
+                elif is_folder and not child.non_accessible:
                     below.append((child, (*parts, entry.name)))
         except OSError:
             node.truncated = TruncationInfo("io_error", len(children), "the folder could not be read")
@@ -267,12 +270,12 @@ class _Growing:
             return self._paths.is_noise(self._place, relative)
         return self._paths.noise.matches(relative)
 
-    def _child(self, entry: Entry) -> TreeNode | None:
+    def _child(self, entry: Entry, plain: bool) -> TreeNode | None:
         try:
             status = entry.status()
         except FileNotFoundError:
             return None
-        return _node(entry.name, status, self._hidden(entry.path))
+        return _node(entry.name, status, not plain and self._hidden(entry.path))
 
 
 def _node(name: bytes, status: os.stat_result, hidden: bool) -> TreeNode:

@@ -7,12 +7,13 @@ the answer what there is.
 
 import errno
 import os
+from collections.abc import Callable
 from typing import Final
 
 from attrs import field, frozen
 from twisted.logger import Logger
 
-from agentd.rules.jail import below, join, relative
+from agentd.rules.jail import below, join, names_within, relative
 from agentd.worker import reach
 from agentd.worker.errors import CoderError
 from agentd.worker.globs import BadGlob, Globs, globset
@@ -49,6 +50,7 @@ class CoderPaths(Protection):
     """What the settings let coder functions touch. Everything blocks."""
 
     noise: Globs = field(repr=False)
+    _either: Globs = field(repr=False)
 
     @classmethod
     def build(cls, settings: Settings, cwd: str) -> "CoderPaths":
@@ -62,13 +64,14 @@ class CoderPaths(Protection):
             except (OSError, ValueError):
                 _log.warn("a root of the coder functions cannot be reached: {root}", root=shown_path(root))
         denied = tuple(denied_path(here, path) for path in settings.fs.denylist_paths)
-        globs = []
+        globs: list[Globs] = []
         for key in ("non_accessible_globs", "default_exclude_globs"):
             try:
                 globs.append(globset(getattr(settings.code, key)))
             except BadGlob as reason:
                 raise Unbuildable(f"code.{key}: {reason}") from None
-        return cls(tuple(dict.fromkeys(roots)), denied, *globs)
+        either = globset([*globs[0].patterns, *globs[1].patterns])
+        return cls(tuple(dict.fromkeys(roots)), denied, globs[0], globs[1], either)
 
     def resolve(self, path: str) -> CoderPlace:
         """Where `path` leads. Raises `CoderError`: C210 for no path at all, C215 outside every root, C216.
@@ -120,6 +123,18 @@ class CoderPaths(Protection):
         something.
         """
         return self.noise.matches(below_root) or self.noise.matches(below_root + b"/\0")
+
+    def plain_below(self, place: CoderPlace) -> Callable[[bytes], bool]:
+        """Whether a file, by its path from the directory `place`, is surely neither hidden nor noise.
+
+        Nearly all are, and this asks both lists of globs at once. No says nothing: then each has to be asked.
+        """
+        names = tuple(names_within(place.path, self.roots))
+        if names != (place.relative,) or self.denies(place.path) or self.holds_denied(place.path):
+            return lambda path: False
+        prefix = place.relative + b"/" if place.relative else b""
+        matches = self._either.matches
+        return lambda path: not matches(prefix + path)
 
     def is_root(self, path: bytes) -> bool:
         """Whether a canonical path is a root, or above one."""

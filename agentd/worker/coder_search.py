@@ -162,7 +162,7 @@ def _search(call: Call, request: SearchRequest) -> Generator[None, None, SearchR
     _refuse_no_folder(place)
     filtered = request.use_default_excludes and not paths.is_noise(place, place.relative)
     found = _Found(wanted.most, call.settings.code.search_response_budget_bytes)
-    hidden = paths.hidden_below(place.path)
+    hidden, plain = paths.hidden_below(place.path), paths.plain_below(place)
     prefix = place.relative + b"/" if place.relative else b""
 
     def enter(path: bytes) -> bool:
@@ -179,9 +179,9 @@ def _search(call: Call, request: SearchRequest) -> Generator[None, None, SearchR
             relative = prefix + entry.path
             if wanted.include and not wanted.include.matches(relative):
                 continue
-            if wanted.exclude.matches(relative) or (filtered and paths.noise.matches(relative)):
+            if wanted.exclude.matches(relative):
                 continue
-            if hidden(entry.path):
+            if not plain(entry.path) and (hidden(entry.path) or (filtered and paths.noise.matches(relative))):
                 continue
             path = join(place.path, entry.path)
             if wanted.paths and wanted.search.find(repaired(relative)) >= 0:
@@ -223,7 +223,7 @@ def _in_file(
         return
     finally:
         os.close(fd)
-    if data is None or b"\0" in data:
+    if data is None or b"\0" in data or wanted.search.is_absent(data):
         return
     shown = shown_path(path)
     number, counted = 1, 0

@@ -195,11 +195,13 @@ def _lines_found(fd: int, search: LineSearch, limit: int) -> Iterator[tuple[int,
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         return
-    first = os.read(fd, _FIRST_BYTES)
-    if b"\0" in first[:_BINARY_BYTES]:
+    size = status.st_size
+    first = os.read(fd, min(size + 1, _FIRST_BYTES) if size else _FIRST_BYTES)
+    whole = len(first) == size
+    if first.find(b"\0", 0, _BINARY_BYTES) >= 0 or (whole and search.is_absent(first)):
         return
     number, counted, before = 1, 0, b""
-    for block in blocks(fd, first, len(first) == status.st_size):
+    for block in blocks(fd, first, whole):
         # Lines are counted when there is a use for it, which in most files there is not.
         number += before.count(b"\n", counted)
         before, counted = block, 0

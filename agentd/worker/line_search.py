@@ -60,6 +60,10 @@ class LineSearch:
         span = self.expression.search(line)
         return -1 if span is None else span[0]
 
+    def is_absent(self, text: bytes) -> bool:
+        """Whether no line of `text` matches, if that is quickly known."""
+        return self._needle is not None and self._needle not in text
+
     def candidates(self, block: bytes) -> Iterator[tuple[int, int]]:
         """Begin and end, without the LF, of the lines of `block` that may match, in order; the others do not."""
         at, size = 0, len(block)

@@ -72,3 +72,12 @@ def test_no_block_is_an_error(block: bytes) -> None:
 
 def test_the_first_of_two_counts_and_a_string_without_a_name_does_not() -> None:
     assert environment.parse_block(b"A=1\0A=2\0nothing\0B==\0") == {b"A": b"1", b"B": b"="}
+
+
+@pytest.mark.parametrize(
+    ("text", "restarts"),
+    [(None, 0), (b"0", 0), (b"3", 3), (b"", 0), (b"-1", 0), (b"many", 0), (b"9" * 30, 0)],
+)
+def test_an_init_says_how_often_it_had_to_start_the_daemon_again(text: bytes | None, restarts: int) -> None:
+    started_with = {b"PATH": b"/bin"} if text is None else {environment.RESTARTS: text}
+    assert environment.restarts(started_with) == restarts

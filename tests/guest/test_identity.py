@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from agentd.guest import identity
 from agentd.guest.identity import IdentityStep, Machine, Outcome
 
-NAMES = ["machine-id", "hostname", "boot-id", "random-seed", "cached-credential"]
+NAMES = ["machine-id", "hostname", "boot-id", "random-seed", "cached-credential", "random-generator"]
 SHARED_ID = "0123456789abcdef0123456789abcdef\n"
 FILES = {
     "etc/machine-id": SHARED_ID,
@@ -30,7 +30,8 @@ class Recorder:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.hostnames: list[str] = []
-        self.binds: list[tuple[Path, Path]] = []
+        self.binds: list[tuple[str, Path]] = []
+        """What was shown, and where."""
         self.reseeded: list[bytes] = []
 
     def machine(self, **changes: object) -> Machine:
@@ -38,7 +39,7 @@ class Recorder:
             "draw": bytes,
             "reseed": self.reseeded.append,
             "set_hostname": self.hostnames.append,
-            "bind": lambda source, target: self.binds.append((source, target)),
+            "bind": lambda source, target: self.binds.append((source.read_text(), target)),
         }
         return Machine(root=self.root, **{**calls, **changes})  # type: ignore[arg-type]  # any of the calls
 
@@ -76,7 +77,7 @@ def test_everything_is_repaired_with_one_id(full: Recorder) -> None:
     assert set(fresh.strip()) <= set("0123456789abcdef")
     assert full.hostnames == [f"microvm-{fresh[:12]}"]
     assert full.text("run/agentd-boot-id") == identity.dashed(fresh.strip()) + "\n"
-    assert full.binds == [(full.root / "run/agentd-boot-id", full.root / "proc/sys/kernel/random/boot_id")]
+    assert full.binds == [(full.text("run/agentd-boot-id"), full.root / "proc/sys/kernel/random/boot_id")]
     assert not (full.root / "var/lib/systemd/random-seed").exists()
     assert not (full.root / "var/lib/dbus/machine-id").exists()
     for name in ("etc/machine-id", "run/agentd-boot-id"):
@@ -93,6 +94,7 @@ def test_a_machine_without_the_files_only_gets_a_name(bare: Recorder) -> None:
         "boot-id": "not_applicable",
         "random-seed": "not_applicable",
         "cached-credential": "not_applicable",
+        "random-generator": "repaired",
     }
     assert not identity.degraded(steps)
     assert os.listdir(bare.root) == []
@@ -111,6 +113,7 @@ def test_without_entropy_the_deletions_still_run(full: Recorder, error: Exceptio
         "boot-id": "failed",
         "random-seed": "repaired",
         "cached-credential": "repaired",
+        "random-generator": "repaired",
     }
     assert identity.degraded(steps)
     assert full.text("etc/machine-id") == SHARED_ID
@@ -130,6 +133,7 @@ def test_no_failure_stops_the_next_step(full: Recorder) -> None:
         "boot-id": "failed",
         "random-seed": "failed",
         "cached-credential": "repaired",
+        "random-generator": "failed",
     }
     assert steps[2].error == "/target: Operation not permitted"
 
@@ -162,7 +166,7 @@ def test_a_file_that_cannot_be_replaced_is_covered(
     assert set(outcomes(identity.repair(b"launch", full.machine())).values()) == {"repaired"}
     assert full.text("etc/machine-id") == SHARED_ID
     assert full.text("run/agentd-machine-id") == identity.fresh_id(b"launch", bytes) + "\n"
-    assert full.binds[0] == (full.root / "run/agentd-machine-id", full.root / "etc/machine-id")
+    assert full.binds[0] == (full.text("run/agentd-machine-id"), full.root / "etc/machine-id")
     assert os.listdir(full.root / "etc") == ["machine-id"]
 
 
@@ -257,15 +261,33 @@ def test_a_real_machine_in_namespaces_of_its_own() -> None:
         check=False,
     )
     lines = done.stdout.splitlines()
-    assert lines[:5] == [f"{name} repaired None" for name in NAMES], done.stderr
-    id_mode, fresh, boot_mode, boot_id, hostname = lines[5:10]
+    assert lines[:6] == [f"{name} repaired None" for name in NAMES], done.stderr
+    id_mode, fresh, boot_mode, boot_id, hostname = lines[6:11]
     assert (id_mode, boot_mode) == ("444", "444")
     assert len(fresh) == 32
     assert fresh != SHARED_ID.strip()
     assert boot_id == identity.dashed(fresh)
     assert hostname == f"microvm-{fresh[:12]}"
-    assert lines[10:] == [""]
+    assert lines[11:] == [""]
     assert [Path("/proc/sys/kernel/random/boot_id").read_text(), os.uname().nodename] == outside
+
+
+@pytest.mark.root
+def test_a_daemon_that_was_started_again_repairs_again() -> None:
+    """What the first one shows in place of the kernel's boot_id can be replaced."""
+    twice = SHARE.replace('"$1" -c "$2"\n', '"$1" -c "$2"\n"$1" -c "$2"\n')
+    done = subprocess.run(
+        ["unshare", "--mount", "--uts", "--pid", "--fork", "sh", "-c", twice, "sh", sys.executable, REPAIR],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    lines = done.stdout.splitlines()
+    assert [line for line in lines[6:12] if "failed" in line] == [], done.stderr
+    _, fresh, _, boot_id, hostname = lines[12:17]
+    assert boot_id == identity.dashed(fresh)
+    assert hostname == f"microvm-{fresh[:12]}"
 
 
 READ_ONLY = """

@@ -97,6 +97,13 @@ def test_repair_is_remembered(guest: Guest, outcomes: list[StepOutcome], degrade
     assert guest.identity_degraded is degraded
 
 
+def test_steps_of_the_clock_are_counted(guest: Guest) -> None:
+    assert (guest.clock_steps, guest.last_clock_step) == (0, None)
+    guest.clock_stepped(60.5)
+    guest.clock_stepped(3.5)
+    assert (guest.clock_steps, guest.last_clock_step) == (2, 3.5)
+
+
 def test_secrets_are_in_no_repr(guest: Guest) -> None:
     guest.run_hook(payload(b"very-secret", A="hidden"))
     assert "very-secret" not in repr(guest) + repr(vars(guest)["_bootstrap"]) + repr(payload(b"very-secret"))

@@ -15,7 +15,7 @@ import pytest_twisted
 from twisted.internet import error
 from twisted.internet.defer import Deferred
 
-from agentd.linux import pidfd
+from agentd.linux import oom_score, pidfd
 from agentd.process import signals
 from agentd.process.spawn import Credentials, GroupProcess, Plan, ProcessSpawner, SpawnFailed
 from agentd.process.zygote import Zygotes
@@ -549,6 +549,20 @@ async def test_a_working_directory_is_entered_through_its_descriptor(
         assert await said(spawner, plan) == f"{tmp_path.resolve()}\n"
     finally:
         os.close(fd)
+
+
+@pytest.mark.parametrize(("own", "expected"), [(300, []), (0, []), (-500, [0])])
+@pytest_twisted.ensureDeferred
+async def test_a_child_is_not_spared_because_the_daemon_is(
+    monkeypatch: pytest.MonkeyPatch, own: int, expected: list[int]
+) -> None:
+    """When memory runs out; what is no protection is left as it is."""
+    written: list[tuple[int, int]] = []
+    monkeypatch.setattr(oom_score, "read", lambda: own)
+    monkeypatch.setattr(oom_score, "write", lambda pid, value: written.append((pid, value)))
+    child, recorder = start(ProcessSpawner(reactor, make_groups(), 5.0), sh("true"))
+    await soon(recorder.over)
+    assert written == [(child.pid, value) for value in expected]
 
 
 @pytest.mark.root
