@@ -491,9 +491,6 @@ class ProcessSpawner:
         self.stdin_timeout = stdin_timeout
         self.children: dict[int, GroupProcess] = {}
         self._prepared = False
-        self._protected = oom_score.read() < 0
-        """Whether the kernel is told to spare the daemon when memory runs out. A child inherits that, and must not keep
-        it: everybody else would pay for what it eats."""
 
     def __call__(self, protocol: ProcessProtocol, plan: Plan) -> GroupProcess:
         """Start `plan`; see `Spawner`."""
@@ -501,6 +498,8 @@ class ProcessSpawner:
             self._prepared = True
             signals.keep_from_children()
         child = GroupProcess(self, protocol, plan)
-        if self._protected:
+        # A daemon that the kernel is told to spare when memory runs out hands that on, and a child must not keep it:
+        # everybody else would pay for what it eats.
+        if oom_score.read() < 0:
             oom_score.write(child.pid, 0)
         return child
