@@ -13,6 +13,7 @@ from agentd.linux import oom_score
 from tests.environments.conftest import Serve
 from tests.environments.support import KEY, Home
 from tests.environments.wire import checks, the_reactor, until
+from tests.process.support import signals_of
 
 MIB = 1024 * 1024
 
@@ -283,8 +284,8 @@ async def test_what_a_child_starts_with(serving: Serve, home: Home) -> None:
     server = await serving()
     status = (await server.exec("cat", "/proc/self/status"))["stdout"]
     fields = dict(line.split(":\t", 1) for line in status.splitlines())
-    assert int(fields["SigIgn"], 16) == 0
-    assert int(fields["SigBlk"], 16) == 0
+    assert signals_of(fields["SigIgn"]) == 0
+    assert signals_of(fields["SigBlk"]) == 0
     assert fields["Uid"].split() == [str(home.uid)] * 4
     assert fields["Gid"].split() == [str(home.gid)] * 4
     if os.geteuid() == 0:

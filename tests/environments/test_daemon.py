@@ -15,6 +15,7 @@ import pytest
 from tests.conftest import REPOSITORY, DaemonFactory, RunningDaemon
 from tests.environments.support import Home
 from tests.environments.test_checks_commands import alive
+from tests.process.support import signals_of
 
 
 def call(
@@ -140,7 +141,7 @@ def test_children_of_a_daemon_that_ignores_signals_ignore_none(
     status, result = call(daemon, "POST", "local/exec", {"argv": ["cat", "/proc/self/status"]})
     assert status == 200
     fields = dict(line.split(":\t", 1) for line in result["stdout"].splitlines())
-    assert int(fields["SigIgn"], 16) == int(fields["SigBlk"], 16) == 0
+    assert signals_of(fields["SigIgn"]) == signals_of(fields["SigBlk"]) == 0
     _, result = call(daemon, "POST", "local/exec", {"argv": ["/usr/bin/env"]})
     assert "AGENTD" not in result["stdout"]
     assert "SECRET" not in result["stdout"]

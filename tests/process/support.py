@@ -35,6 +35,15 @@ async def soon(waited: Awaitable[T], seconds: float = DEADLINE_SECS) -> T:
     return await deferred  # type: ignore[no-any-return]
 
 
+LIBRARY_SIGNALS = 1 << 31 | 1 << 32
+"""Signals 32 and 33, the C library's own (nptl(7)): posix_spawn leaves the first ignored in whatever it starts."""
+
+
+def signals_of(mask: str) -> int:
+    """A set of signals as the kernel shows it (proc(5)), without those that are nobody's business."""
+    return int(mask, 16) & ~LIBRARY_SIGNALS
+
+
 async def until(look: Callable[[], T], what: str = "") -> T:
     """The first true answer of `look`, under a deadline."""
     end = reactor.seconds() + DEADLINE_SECS
