@@ -47,7 +47,7 @@ from agentd.microvm.face import microvm_face
 from agentd.process import reaper
 from agentd.process.groups import Groups
 from agentd.process.job import JobLimits, JobTools
-from agentd.process.spawn import ProcessSpawner
+from agentd.process.spawn import ProcessSpawner, Spawner
 from agentd.process.table import ExecTable
 from agentd.process.zygote import Zygotes
 from agentd.rules.lifecycle import Lifecycle, TerminateMode
@@ -184,6 +184,8 @@ class World:
     wall_clock: Callable[[], float]
     environ: dict[str, str]
     out_of_memory: Callable[[int], bool]
+    spawner: Spawner | None = None
+    """Starts children; None for real ones."""
 
 
 def compose(
@@ -202,7 +204,7 @@ def compose(
     groups = Groups(world.run_in_thread)
     zygotes = Zygotes()
     spawner = ProcessSpawner(world.reactor, groups, config.stdin_write_timeout_secs, zygotes)
-    tools = JobTools(world.reactor, spawner, world.run_in_thread, world.out_of_memory)
+    tools = JobTools(world.reactor, world.spawner or spawner, world.run_in_thread, world.out_of_memory)
     limits = JobLimits(
         max_output_bytes=config.max_output_bytes,
         stream_buffer_bytes=config.stream_buffer_bytes,

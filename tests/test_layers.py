@@ -140,9 +140,30 @@ def test_rules_import_the_standard_library_and_attrs_alone() -> None:
     assert wrong == []
 
 
-def test_the_checker_knows_the_rules_and_nothing_else_of_the_daemon() -> None:
-    assert {part(each.target) for each in CHECKER} - {""} <= {"rules", "_version"}
-    assert any(part(each.target) == "rules" for each in CHECKER)
+DRIVES = ("checker.replay", "checker.schedules", "checker.histories")
+"""The parts of the checker that drive the daemon itself, in memory or over a socket."""
+
+
+def drives(module: str) -> bool:
+    return module.startswith(DRIVES)
+
+
+def test_models_and_engines_know_the_rules_and_nothing_else_of_the_daemon() -> None:
+    proving = [each for each in CHECKER if not drives(each.module)]
+    assert {part(each.target) for each in proving} - {""} <= {"rules", "_version"}
+    assert any(part(each.target) == "rules" for each in proving)
+
+
+def test_models_and_engines_do_not_need_the_daemon() -> None:
+    """What proves something about the rules must not be able to load what it would be proved of."""
+    wrong = [
+        str(each)
+        for each in CHECKER
+        if drives(each.target)
+        and not drives(each.module)
+        and (each.top or not each.module.startswith(("checker.commands.", "checker.report.")))
+    ]
+    assert wrong == []
 
 
 def test_the_daemon_does_not_know_its_clients() -> None:

@@ -14,7 +14,7 @@ that fault is kept in the answer until the caller has decided to spawn.
 import errno
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -30,11 +30,42 @@ _FILE_BYTES: Final = 16 * 1024 * 1024
 
 
 @frozen
+class Identity:
+    """What the daemon itself runs as: what a child gets when it asks for nothing else."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+
+    @classmethod
+    def of_daemon(cls) -> Self:
+        """As the kernel sees this process now."""
+        return cls(uid=os.geteuid(), gid=os.getegid(), groups=tuple(os.getgroups()))
+
+
+def is_executable_file(path: str) -> bool:
+    """Whether `path` is a regular file with an execute bit for anybody, symbolic links followed.
+
+    Whatever cannot be looked at is none. Whether the child's user may execute it shows when it tries.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):  # ValueError: a NUL, or a text no file name can be
+        return False
+    return stat.S_ISREG(mode) and mode & 0o111 != 0
+
+
+@frozen
 class AccountFiles:
-    """Where users and groups are listed. They are read anew whenever a name has to be resolved."""
+    """Where users and groups are listed, and whatever else of the machine decides who a child is. All of it is looked
+    at anew whenever a start is resolved."""
 
     passwd: Path = Path("/etc/passwd")
     group: Path = Path("/etc/group")
+    is_executable: Callable[[str], bool] = is_executable_file
+    """Whether a path can be run."""
+    daemon: Callable[[], Identity] = Identity.of_daemon
+    """Whom a child runs as that asks for nothing else."""
 
     def read_passwd(self) -> tuple[PasswdRow, ...]:
         """The users; none when the file cannot be read."""
@@ -120,20 +151,6 @@ class PreparedStart:
         self.close()
 
 
-@frozen
-class Identity:
-    """What the daemon itself runs as: what a child gets when it asks for nothing else."""
-
-    uid: int
-    gid: int
-    groups: tuple[int, ...]
-
-    @classmethod
-    def of_daemon(cls) -> Self:
-        """As the kernel sees this process now."""
-        return cls(uid=os.geteuid(), gid=os.getegid(), groups=tuple(os.getgroups()))
-
-
 def resolve_start(
     request: StartRequest,
     launch: Mapping[str, str],
@@ -156,21 +173,9 @@ def resolve_start(
         image=image,
         passwd=() if request.user is None else files.read_passwd(),
         groups=files.read_group() if by_name else (),
-        is_executable=is_executable_file,
+        is_executable=files.is_executable,
     )
-    return _prepare(found, request.cwd, Identity.of_daemon()) if isinstance(found, Plan) else found
-
-
-def is_executable_file(path: str) -> bool:
-    """Whether `path` is a regular file with an execute bit for anybody, symbolic links followed.
-
-    Whatever cannot be looked at is none. Whether the child's user may execute it shows when it tries.
-    """
-    try:
-        mode = os.stat(path).st_mode
-    except (OSError, ValueError):  # ValueError: a NUL, or a text no file name can be
-        return False
-    return stat.S_ISREG(mode) and mode & 0o111 != 0
+    return _prepare(found, request.cwd, files.daemon()) if isinstance(found, Plan) else found
 
 
 def _prepare(plan: Plan, cwd: str | None, daemon: Identity) -> PreparedStart:

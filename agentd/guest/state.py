@@ -37,6 +37,7 @@ class Guest:
         self.launch_env: Mapping[str, str] = {}
         self.tunnel_identity: TunnelIdentity | None = None
         self.hook_log: HookLog[HandlerResult] = HookLog()
+        self.hook_log_cap = HOOK_LOG_CAP
         self.identity_steps: tuple[IdentityStep, ...] = ()
         self.repair_attempted = False
         self.pledge = Pledge.of(started_with) if pledge is None else pledge
@@ -45,6 +46,11 @@ class Guest:
         self.clock_steps = 0
         self.last_clock_step: float | None = None
         """Seconds by which the wall clock was last stepped, after a suspend."""
+
+    @property
+    def bootstrap(self) -> Bootstrap:
+        """What is installed, as the rules know it."""
+        return self._bootstrap
 
     @property
     def bootstrapped(self) -> bool:
@@ -62,7 +68,7 @@ class Guest:
 
     def observe(self, hook: Hook) -> int | None:
         """Record an invocation; its index, or None when the log is full."""
-        self.hook_log, index = hooks.record(self.hook_log, hook, int(self._wall_clock()), HOOK_LOG_CAP)
+        self.hook_log, index = hooks.record(self.hook_log, hook, int(self._wall_clock()), self.hook_log_cap)
         _log.info("hook {hook} was posted", hook=hook.value, recorded=index is not None)
         return index
 

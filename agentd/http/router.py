@@ -2,9 +2,10 @@
 
 Theory of operation
 -------------------
-Every row of every face's list is registered with Klein. Paths without parameters, and those with one whose value is
-written plainly, are also in tables, which answer them at a third of the cost; the checks they pass are the same,
-because both ways lead to one `Endpoint`.
+Every row of every face's list is registered with Klein, once something comes that needs it: werkzeug compiles each rule
+in half a millisecond, which a start need not wait for. Paths without parameters, and those with one whose value is
+written plainly, are in tables, which answer them at a third of the cost; the checks they pass are the same, because
+both ways lead to one `Endpoint`.
 
 An endpoint decides from headers alone, in the order of the contract (a.0, i.1): the declared length (413), the
 token (503, 401), the method (405); only then does a body byte count.
@@ -15,12 +16,14 @@ decoded into a separator (segments are kept encoded until after the match), answ
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from inspect import isawaitable
 from typing import Any, Final, cast
 from urllib.parse import unquote_to_bytes
 
 from attrs import evolve
 from klein import Klein
+from klein.resource import KleinResource
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -185,18 +188,12 @@ class Router:
         """Paths with one parameter: by what is before it, what is behind it, method."""
         self._endpoints: dict[str, Endpoint] = {}
         self._methods: dict[str, list[bytes]] = {}
-        self._klein = Klein()
-        self._klein.url_map.merge_slashes = False
-        self._klein.url_map.strict_slashes = True
-        self._klein.handle_errors(MethodNotAllowed)(self._method_not_allowed)
-        self._klein.handle_errors(HTTPException)(self._unmatched)
         self._prefixes: list[tuple[bytes, Refusals]] = []
         for face in faces:
             if face.prefix:
                 self._prefixes.append((face.prefix, face.refusals))
             for route in face.routes:
                 self._add(Endpoint(route, face.handler(route), gate, max_body_bytes, face.refusals))
-        self._resource = self._klein.resource()
 
     def _add(self, endpoint: Endpoint) -> None:
         route = endpoint.route
@@ -205,7 +202,6 @@ class Router:
             raise LookupError(f"{name} is on two route lists")
         self._endpoints[name] = endpoint
         self._methods.setdefault(route.path, []).append(route.method.encode())
-        own = _with_head([route.method.encode()])
         if "{" not in route.path:
             self._exact.setdefault(route.path.encode(), {})[route.method.encode()] = endpoint
         elif route.path.count("{") == 1:
@@ -213,15 +209,33 @@ class Router:
             behind = self._one.setdefault(before, {})
             behind.setdefault(after.partition(b"}")[2], {})[route.method.encode()] = endpoint
 
-        def through_klein(request: Any, **parameters: str) -> Deferred[None]:
+    @cached_property
+    def _klein(self) -> Klein:
+        app = Klein()
+        app.url_map.merge_slashes = False
+        app.url_map.strict_slashes = True
+        app.handle_errors(MethodNotAllowed)(self._method_not_allowed)
+        app.handle_errors(HTTPException)(self._unmatched)
+        for name, endpoint in self._endpoints.items():
+            route = endpoint.route
+            app.route(_rule(route.path), methods=[route.method], endpoint=name)(self._through_klein(endpoint))
+        return app
+
+    @cached_property
+    def _resource(self) -> KleinResource:
+        return self._klein.resource()
+
+    def _through_klein(self, endpoint: Endpoint) -> Callable[..., Deferred[None]]:
+        own = _with_head([endpoint.route.method.encode()])
+
+        def run(request: Any, **parameters: str) -> Deferred[None]:
             # werkzeug takes "get" for GET; methods are case-sensitive (RFC 9110 9.1).
             if request.method not in own:
                 self._refuse_method(request, endpoint)
                 return _until_finished(request, None)
             return _until_finished(request, endpoint.run(request, parameters))
 
-        register = self._klein.route(_rule(route.path), methods=[route.method], endpoint=name)
-        register(through_klein)
+        return run
 
     def dispatch(self, request: AgentRequest) -> None:
         """Answer `request`, now or later."""

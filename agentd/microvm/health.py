@@ -37,11 +37,12 @@ class HealthRoute:
         now = self._daemon.clock.seconds()
         if now - self._measured < FRESH_SECS:
             return self._answer()
-        if self._measuring is None:
-            self._measuring = self._daemon.tools.run_in_thread(
+        measuring = self._measuring
+        if measuring is None:
+            measuring = self._measuring = self._daemon.tools.run_in_thread(
                 disk.headroom, ".", self._daemon.config.disk_reserve_bytes
             )
-            self._measuring.addCallback(self._measured_now)
+            measuring.addCallback(self._measured_now)
         waiting: Deferred[None] = Deferred()
 
         def go_on(found: Headroom | None) -> Headroom | None:
@@ -49,7 +50,7 @@ class HealthRoute:
                 waiting.callback(None)
             return found
 
-        self._measuring.addCallback(go_on)
+        measuring.addCallback(go_on)
         waiting.addTimeout(PATIENCE_SECS, self._daemon.clock, onTimeoutCancel=lambda result, _: None)
         return waiting.addCallback(lambda _: self._answer())
 

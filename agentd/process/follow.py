@@ -105,9 +105,9 @@ class Follower:
 
     def _turn(self) -> None:
         self._scheduled = False
-        # A reader that was held up and owes more than its slack is taken to the present; one that attached far
-        # behind is not lagging until it has had its replay, as far as that can be kept for it.
-        slack = self._slack if self._lagging and self.cursor >= self._replay_end else None
+        if self._paused:
+            return  # and is still held up when it comes back
+        slack = rules.slack(self._lagging, self.cursor, self._replay_end, self._slack)
         self._lagging = False
         budget = TURN_BYTES
         while not (self._paused or self._stopped):
@@ -139,6 +139,7 @@ class Follower:
                 size += max(len(data), ITEM_BYTES)
             else:
                 items.append(step)
+                size += ITEM_BYTES
                 if isinstance(step, End):
                     break
             self.cursor = rules.advance(self.cursor, step)

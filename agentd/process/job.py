@@ -124,6 +124,11 @@ class Job(ProcessProtocol):
     # -- what its owner asks ----------------------------------------------------------------------------
 
     @property
+    def supervision(self) -> Supervision:
+        """What the rules know of the child."""
+        return self._state
+
+    @property
     def published(self) -> bool:
         """Whether the outcome is known."""
         return self.outcome is not None
@@ -200,7 +205,9 @@ class Job(ProcessProtocol):
     def processExited(self, reason: Failure) -> None:
         """The child has exited."""
         error = reason.value
-        if isinstance(error, ProcessTerminated):
+        if self._state.exited:
+            pass  # how it ended has been told
+        elif isinstance(error, ProcessTerminated):
             self._status = (error.exitCode, error.signal)
         else:
             self._status = (0, None)

@@ -101,19 +101,32 @@ class Ring:
     def piece(self, start: int, end: int) -> tuple[int, bytes]:
         """The tag at `start`, and the bytes of that tag from there on, up to `end` at most.
 
-        ``self.start <= start < end <= self.total``. May be shorter than the run where the ring wraps.
+        ``self.start <= start < end <= self.total``.
         """
         at = start % self._size
-        stop = min(self._size, at + end - start)
-        if start >= self._since:
-            return self._last, bytes(self._data[at:stop])
-        # Before the last run; it is not to be reached, for its own tags are not written down yet.
-        stop = min(stop, at + self._since - start)
-        tag = self._tags[at]
-        other = self._tags.find(_TAGS[1 - tag], at, stop)
-        if other >= 0:
-            stop = other
-        return tag, bytes(self._data[at:stop])
+        count = end - start
+        tag = self._last
+        if start < self._since:
+            # Before the last run; it is not to be reached, for its own tags are not written down yet.
+            count = min(count, self._since - start)
+            tag = self._tags[at]
+            count = self._run(at, count, _TAGS[1 - tag])
+        first = self._data[at : at + count]
+        if len(first) == count:
+            return tag, bytes(first)
+        return tag, b"".join((first, self._data[: count - len(first)]))
+
+    def _run(self, at: int, count: int, other: bytes) -> int:
+        """How many of the `count` tags from index `at` on come before one that is `other`."""
+        found = self._tags.find(other, at, at + count)
+        if found >= 0:
+            return found - at
+        behind = at + count - self._size
+        if behind > 0:
+            found = self._tags.find(other, 0, behind)
+            if found >= 0:
+                return self._size - at + found
+        return count
 
 
 class Output:

@@ -92,6 +92,15 @@ def next_step(cursor: int, span: Span, piece: int, slack: int | None = None) -> 
     return Bytes(cursor, min(span.total, cursor + piece))
 
 
+def slack(held_up: bool, cursor: int, replay_end: int, most: int) -> int | None:
+    """How many bytes a reader may owe that comes back for more, None for any number.
+
+    `most` for one that was held up (it paused) and follows live: its cursor has passed `replay_end`, what there was
+    when it attached. A reader that attached far behind is owed its replay first, as far as that can be kept for it.
+    """
+    return most if held_up and cursor >= replay_end else None
+
+
 def advance(cursor: int, step: Step) -> int:
     """The cursor after `step` was delivered."""
     return step.end if isinstance(step, (Bytes, Gap)) else cursor
