@@ -13,6 +13,8 @@ from typing import NoReturn
 
 from checker import models, pins
 from checker.check import Exit, Options, Verdict, asked, check, judge, worst
+from checker.commands import COMMANDS
+from checker.commands.arguments import positive, seconds, size
 from checker.limits import Limits
 from checker.model import Model, ModelError
 from checker.report import text
@@ -26,34 +28,6 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(Exit.USAGE, f"{self.prog}: {message}\n")
-
-
-def _positive(value: str) -> int:
-    number = int(value)
-    if number <= 0:
-        raise ValueError
-    return number
-
-
-def _seconds(value: str) -> float:
-    number = float(value)
-    if not 0 < number < float("inf"):
-        raise ValueError
-    return number
-
-
-_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-
-
-def _bytes(value: str) -> int:
-    unit = _UNITS.get(value[-1:].upper(), 1)
-    return _positive(value[:-1]) * unit if unit > 1 else _positive(value)
-
-
-# What argparse says of a value these refuse: "invalid <name> value".
-_positive.__name__ = "positive integer"
-_seconds.__name__ = "number of seconds"
-_bytes.__name__ = "number of bytes"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -70,25 +44,23 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--engine", choices=("auto", "packed", "frontier"), default="auto")
     command.add_argument("--search", choices=("bfs", "dfs", "random", "swarm"), default="bfs")
     command.add_argument("--seed", type=int, default=0, help="of random walks and swarms")
-    command.add_argument("--walks", type=_positive, default=1000, help="random walks to take")
-    command.add_argument("--length", type=_positive, default=200, help="steps of a walk")
-    command.add_argument("--searches", type=_positive, default=8, help="searches of the swarm")
-    command.add_argument("--jobs", type=_positive, default=None, help="processes; by default one a processor")
+    command.add_argument("--walks", type=positive, default=1000, help="random walks to take")
+    command.add_argument("--length", type=positive, default=200, help="steps of a walk")
+    command.add_argument("--searches", type=positive, default=8, help="searches of the swarm")
+    command.add_argument("--jobs", type=positive, default=None, help="processes; by default one a processor")
     command.add_argument("--symmetric", action="store_true", help="search one state of each orbit")
     command.add_argument("--slice", action="store_true", help="leave out what no property depends on")
-    command.add_argument("--depth", type=_positive, metavar="N", help="stop at this many steps")
-    command.add_argument("--states", type=_positive, metavar="N", help="stop at this many states")
+    command.add_argument("--depth", type=positive, metavar="N", help="stop at this many steps")
+    command.add_argument("--states", type=positive, metavar="N", help="stop at this many states")
     command.add_argument(
-        "--seconds", type=_seconds, metavar="S", help="stop after this time, for each configuration"
+        "--seconds", type=seconds, metavar="S", help="stop after this time, for each configuration"
     )
-    command.add_argument("--memory", type=_bytes, metavar="BYTES", help="stop at this much memory (K, M, G)")
-    command.add_argument("--stop-at", type=_positive, metavar="N", help="stop at so many violations")
+    command.add_argument("--memory", type=size, metavar="BYTES", help="stop at this much memory (K, M, G)")
+    command.add_argument("--stop-at", type=positive, metavar="N", help="stop at so many violations")
     command.add_argument(
         "--spill", metavar="DIR", help="keep what does not fit in memory below this directory"
     )
-    command.add_argument(
-        "--budget", type=_bytes, default=1 << 30, metavar="BYTES", help="of states in memory"
-    )
+    command.add_argument("--budget", type=size, default=1 << 30, metavar="BYTES", help="of states in memory")
     command.add_argument("--checkpoint", metavar="DIR", help="write what is needed to go on there")
     command.add_argument("--resume", action="store_true", help="go on from the checkpoint")
     command.add_argument("--progress", action="store_true", help="say where the search is, once a second")
@@ -106,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="put faults with a name to every property, not to those naming it",
     )
-    command.add_argument("--jobs", type=_positive, default=None, help="processes; by default one a processor")
+    command.add_argument("--jobs", type=positive, default=None, help="processes; by default one a processor")
     command.add_argument("--progress", action="store_true", help="say how many faults are done")
 
     command = commands.add_parser("show", help="describe a model, or the run that decides a property of it")
@@ -122,6 +94,8 @@ def _parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("pin", help="pin the counts of complete searches")
     command.add_argument("models", nargs="*", metavar="MODEL[:CONFIG]", help="by default, all of them")
+    for module in COMMANDS.values():
+        module.add(commands)
     return parser
 
 
@@ -133,15 +107,15 @@ def main(arguments: Sequence[str]) -> int:
     except SystemExit as stop:
         return int(stop.code or 0)
     try:
-        run = {
+        own: dict[str, Callable[[argparse.Namespace], Exit]] = {
             "check": _check,
             "mutants": _mutants,
             "show": _show,
             "models": _models,
             "footprints": _footprints,
             "pin": _pin,
-        }[given.command]
-        return int(run(given))
+        }
+        return int((own.get(given.command) or COMMANDS[given.command].run)(given))
     except BrokenPipeError:
         # Whoever read the report has seen enough; nothing more can be written, not even on the way out.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -239,7 +239,8 @@ def _probe(header: bytes | None, presents: bytes | None, held: bool) -> Event:
 
     shown = "no credential" if header is None else repr(header.decode())
     name = f"somebody presents {shown}"
-    return Event(name, "probe", "anyone", ("boot",), (), effect, guard, {"presents": presents})
+    args = {"presents": presents, "header": header}
+    return Event(name, "probe", "anyone", ("boot",), (), effect, guard, args)
 
 
 # --- Configurations ----------------------------------------------------------------------------------------

@@ -2,9 +2,9 @@
 
 A child writes to two streams that share one offset space, of which a window of the last bytes can be replayed,
 and closes them. Readers attach wherever they like, are slow as they like, and leave; each asks for its next
-step, is given it, and comes back. A reader follows live from its first wait on; only then may it be taken to
-the present when it owes too much. Beside the offsets there is the head of each stream, which is what a poll
-returns.
+step, is given it, and comes back, at once or after it was held up. A reader follows live once it has had what there
+was when it attached; only then may it be taken to the present when it owes too much. Beside the offsets there is the
+head of each stream, which is what a poll returns.
 
 Sizes are a few bytes where the daemon has thousands: the rules only compare and add them.
 """
@@ -37,9 +37,14 @@ class Reader:
     """A reader that is attached."""
 
     cursor: int
-    live: bool = False
-    """Whether it has caught up once."""
+    replay_end: int = 0
+    """What there was when it attached; 0 once it has had that, when it does not matter any more."""
     ended: bool = False
+
+    @property
+    def live(self) -> bool:
+        """Whether it has had its replay."""
+        return self.cursor >= self.replay_end
 
 
 @frozen
@@ -90,35 +95,35 @@ def attach_event(number: int, offset: int) -> Event:
         f"reader {number} attaches at {offset}",
         "attach",
         f"reader {number}",
+        (place, "span"),
         (place,),
-        (place,),
-        lambda reader: ((Reader(offset),), None),
+        lambda reader, span: ((_reading(offset, span.total),), None),
         lambda reader: reader is None,
-        {"reader": number},
+        {"reader": number, "offset": offset},
+        when=(place,),
     )
 
 
-def deliver_event(number: int) -> Event:
-    """A reader is given what is next."""
+def _reading(cursor: int, replay_end: int, ended: bool = False) -> Reader:
+    return Reader(cursor, replay_end if cursor < replay_end else 0, ended)
+
+
+def deliver_event(number: int, held_up: bool = True) -> Event:
+    """A reader is given what is next, once it could take it again or at once."""
 
     def effect(span: Span, reader: Reader) -> tuple[Values, Hashable]:
-        step = output.next_step(reader.cursor, span, PIECE, SLACK if reader.live else None)
-        reader = evolve(
-            reader,
-            cursor=output.advance(reader.cursor, step),
-            live=reader.live or isinstance(step, Wait),
-            ended=isinstance(step, End),
-        )
-        return (reader,), step
+        slack = output.slack(held_up, reader.cursor, reader.replay_end, SLACK)
+        step = output.next_step(reader.cursor, span, PIECE, slack)
+        cursor = output.advance(reader.cursor, step)
+        return (_reading(cursor, reader.replay_end, isinstance(step, End)),), step
 
     def guard(span: Span, reader: Reader | None) -> bool:
         return reader is not None and not reader.ended
 
     place = f"reader.{number}"
-    name = f"reader {number} asks for what is next"
-    return Event(
-        name, "deliver", f"reader {number}", ("span", place), (place,), effect, guard, {"reader": number}
-    )
+    name = f"reader {number} asks for what is next" + (", after a pause" if held_up else "")
+    args = {"reader": number, "held_up": held_up}
+    return Event(name, "deliver", f"reader {number}", ("span", place), (place,), effect, guard, args)
 
 
 def detach_event(number: int) -> Event:
@@ -164,8 +169,13 @@ def _owes(edge: Edge) -> int:
 
 
 def _overdue(edge: Edge) -> bool:
-    """Whether a reader that follows live owes more than it may, with the writer still writing."""
-    return _before(edge).live and not _span(edge).closed and _owes(edge) > SLACK
+    """Whether a reader that follows live and was held up owes more than it may, with the writer still writing."""
+    return (
+        bool(edge.event.args["held_up"])
+        and _before(edge).live
+        and not _span(edge).closed
+        and _owes(edge) > SLACK
+    )
 
 
 def _deliveries(
@@ -386,7 +396,7 @@ def build(config: str, readers: int, most: int) -> Model:
     events.append(close_event())
     for number in range(readers):
         events += [attach_event(number, offset) for offset in offsets]
-        events += [deliver_event(number), detach_event(number)]
+        events += [deliver_event(number), deliver_event(number, held_up=False), detach_event(number)]
     return Model(
         "output",
         config,

@@ -135,7 +135,8 @@ def _on_sup(
     def may(sup: Supervision | None, world: World | None) -> bool:
         return sup is not None and world is not None and guard(sup, world)
 
-    return Event(name, kind, actor, PLACES, PLACES, effect, may, when=("sup", "world"))
+    args = {"happening": happening}
+    return Event(name, kind, actor, PLACES, PLACES, effect, may, args, when=("sup", "world"))
 
 
 def _look(when: str, waited: float) -> Event:

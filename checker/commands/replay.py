@@ -1,0 +1,77 @@
+"""``checker replay``: do to the daemon, in memory, what the models say, and compare.
+
+Exit codes: 0 the daemon does what the models say, 2 usage, 3 a graph was not replayed whole, 5 it does something else.
+"""
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from checker.commands.arguments import positive
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from checker.check import Exit
+    from checker.replay.edges import Replayed
+
+MOST_STATES = 20_000
+
+
+def add(commands: Any) -> None:
+    """Declare the command to an `argparse` group of commands."""
+    command = commands.add_parser(
+        "replay", help="do to the daemon in memory what the models say, and compare"
+    )
+    command.add_argument("models", nargs="*", metavar="MODEL[:CONFIG]", help="by default, all that can be")
+    command.add_argument(
+        "--trace",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="replay only this run, as `show --format json` writes it; may be given again",
+    )
+    command.add_argument(
+        "--states", type=positive, default=MOST_STATES, metavar="N", help="of a graph, replay so many"
+    )
+    command.add_argument("--jobs", type=positive, default=None, help="processes; by default one a processor")
+    command.add_argument("--format", choices=("text", "json"), default="text")
+
+
+def run(given: argparse.Namespace) -> "Exit":
+    """Replay. Raises ModelError for what cannot be replayed."""
+    from checker.check import Exit, worst
+    from checker.report.replayed import data, lines
+
+    found = []
+    codes = [Exit.HOLDS]
+    for one in _replayed(given):
+        if one.divergences:
+            codes.append(Exit.DIVERGED)
+        if not one.complete:
+            codes.append(Exit.INCOMPLETE)
+        if given.format == "json":
+            found.append(data(one))
+        else:
+            _write(lines(one))
+    code = worst(codes)
+    if given.format == "json":
+        sys.stdout.write(json.dumps({"exit": int(code), "replayed": found}, indent=2) + "\n")
+    return code
+
+
+def _replayed(given: argparse.Namespace) -> "Iterator[Replayed]":
+    from checker.replay import edges, traces
+
+    if given.trace:
+        for path in given.trace:
+            yield from traces.replay(path)
+        return
+    yield from edges.replay(given.models or edges.replayable(), given.states, given.jobs)
+
+
+def _write(lines: "Iterable[str]") -> None:
+    for line in lines:
+        sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

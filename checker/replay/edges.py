@@ -1,0 +1,148 @@
+"""Every edge of models, replayed against the daemon in memory, on several processors.
+
+Runs are dealt out in turn, so that a shard has short and long ones, and a shard is a number: whoever works on it builds
+the graph anew, which takes less time than sending it.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from time import perf_counter
+
+from attrs import frozen
+
+from checker import models, pool
+from checker.model import Event, Model
+from checker.replay.adapter import IN_MEMORY, Adapter, Subject
+from checker.replay.adapters import ADAPTERS, adapter
+from checker.replay.memory import MemorySubject
+from checker.replay.run import Begin, Divergence, play, shortened
+from checker.replay.tours import Arc, Graph, graph, tours
+
+SHARD_STEPS = 4_000
+"""Steps of a shard, some tenths of a second."""
+MOST_DIVERGENCES = 5
+"""Runs that differ until that is enough to report."""
+
+
+@frozen(eq=False)
+class Replayed:
+    """One model in one variant, or a share of its runs."""
+
+    key: str
+    variant: str
+    states: int
+    edges: int
+    """Occurrences of events that were replayed, each at least once."""
+    runs: int
+    steps: int
+    seconds: float
+    """Of processor time."""
+    left_out: Counter[str]
+    """Occurrences that cannot be done to this daemon, by kind."""
+    complete: bool
+    divergences: tuple[Divergence, ...] = ()
+    """One of each kind that was met, the shortest first."""
+
+    @property
+    def name(self) -> str:
+        """The model, and the variant if there are several."""
+        return f"{self.key} [{self.variant}]" if self.variant else self.key
+
+
+@frozen
+class Share:
+    """Some of the runs of one model in one variant."""
+
+    key: str
+    variant: str
+    number: int
+    of: int
+
+
+@lru_cache(maxsize=1)
+def planned(key: str, variant: str, most: int) -> tuple[Graph, Sequence[Sequence[Arc]]]:
+    """The graph of a model as a daemon in memory can be led through it, and runs over all of it."""
+    return plan(models.load(key), variant, most)
+
+
+def plan(model: Model, variant: str, most: int) -> tuple[Graph, Sequence[Sequence[Arc]]]:
+    """The same of a model that is at hand."""
+    kind = adapter(model.name)
+
+    def can(event: Event) -> bool:
+        return kind.can(event, True, variant)
+
+    whole = graph(kind.begins(model, True), can, most)
+    return whole, list(tours(whole))
+
+
+def in_memory(model: Model, variant: str) -> Begin:
+    """Begins a run: a fresh daemon in memory, and the adapter that plays to it."""
+    kind = adapter(model.name)
+
+    def begin() -> Adapter:
+        subject: Subject = MemorySubject(kind.settings(model))
+        return kind(subject, IN_MEMORY, variant)
+
+    return begin
+
+
+def replay(keys: Sequence[str], most: int, jobs: int | None = None) -> Iterator[Replayed]:
+    """Replay every edge of each of these configurations, one result for each of their variants."""
+    for key in keys:
+        for variant in adapter(models.load(key).name).variants:
+            yield _together(key, variant, most, jobs)
+
+
+def replayable() -> list[str]:
+    """The configurations that are replayed when none is named."""
+    return [key for key in models.every() if key.partition(":")[0] in ADAPTERS]
+
+
+def _together(key: str, variant: str, most: int, jobs: int | None) -> Replayed:
+    whole, runs = planned(key, variant, most)
+    count = max(1, sum(map(len, runs)) // SHARD_STEPS)
+    shares = [Share(key, variant, number, count) for number in range(count)]
+    parts = list(pool.each(lambda number: one(shares[number], most), count, jobs))
+    begin = in_memory(whole.model, variant)
+    # A divergence does not travel, for a trace holds functions; the number of its run does, and it is played again.
+    again = [play(begin, whole.trace(runs[number])) for _, _, differ in parts for number in differ]
+    found = distinct(begin, whole, [one for one in again if one is not None])
+    return Replayed(
+        whole.model.key,
+        variant,
+        len(whole.values),
+        whole.edges,
+        len(runs),
+        sum(steps for steps, _, _ in parts),
+        sum(seconds for _, seconds, _ in parts),
+        whole.left_out,
+        whole.complete,
+        found,
+    )
+
+
+def one(share: Share, most: int) -> tuple[int, float, list[int]]:
+    """Play the runs of a share: the steps and the seconds, and the first runs that differ."""
+    whole, runs = planned(share.key, share.variant, most)
+    begin = in_memory(whole.model, share.variant)
+    started = perf_counter()
+    steps = 0
+    differ = []
+    for number in range(share.number, len(runs), share.of):
+        steps += len(runs[number])
+        if play(begin, whole.trace(runs[number])) is not None:
+            differ.append(number)
+            if len(differ) >= MOST_DIVERGENCES:
+                break
+    return steps, perf_counter() - started, differ
+
+
+def distinct(begin: Begin, whole: Graph, found: Sequence[Divergence]) -> tuple[Divergence, ...]:
+    """Divergences without those that differ in the same way, made short, the shortest first."""
+    kinds: dict[tuple[str, str], Divergence] = {}
+    for one in sorted(found, key=lambda one: len(one.trace.steps)):
+        kinds.setdefault((one.trace.steps[-1].event.kind, one.differences[0]), one)
+    short = [shortened(begin, whole, one) for one in list(kinds.values())[:MOST_DIVERGENCES]]
+    return tuple(sorted(short, key=lambda one: len(one.trace.steps)))

@@ -1,0 +1,439 @@
+"""The real daemon in memory: its own handlers, jobs and rules, on a clock, children and connections that are ours.
+
+Everything above the edge of the process is what `agentd.tap.compose` builds; what is replaced is the edge:
+
+* **time** is a `Timers`: it stands still, and lets the one timer be fired that is meant, whatever the others are
+  set to. A model abstracts from durations, and each order of timers is the order of some configuration;
+* **children** are `ScriptedChild`ren that exit, write and close their pipes when they are told to;
+* **connections** are `Connection`s of bytes, which the peer may stop reading or drop;
+* **threads** are none: what the daemon gives to a pool runs at once, or when `Threads` is told to run it.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from attrs import define, field
+from twisted.internet import task
+from twisted.internet.address import IPv4Address
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
+from twisted.internet.error import ConnectionDone, ConnectionLost, ProcessDone, ProcessTerminated
+from twisted.internet.interfaces import IConsumer, IPushProducer, ITransport
+from twisted.internet.protocol import ProcessProtocol
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from agentd.config import Config
+from agentd.process.spawn import Plan, SpawnFailed
+from agentd.rules.stdin import Result, Written
+from agentd.tap import World, compose
+
+WALL_CLOCK = 1_700_000_000.0
+"""Epoch seconds at which a daemon in memory begins."""
+TURNS = 10_000
+"""Timers that are due at once, one after the other, before that is a daemon that goes round in circles."""
+
+
+class Timers(task.Clock):
+    """A clock that stands still, and timers that are fired one by one."""
+
+    def due(self) -> list[Any]:
+        """The timers whose time has come, in the order they fire."""
+        return [call for call in self.calls if call.getTime() <= self.seconds()]
+
+    def turn(self) -> bool:
+        """Fire what is due now, as one turn of a reactor does; says whether anything was."""
+        calls = self.due()
+        for call in calls:
+            if call.active():
+                self.fire(call)
+        return bool(calls)
+
+    def settle(self) -> None:
+        """Turn until nothing is due."""
+        for _ in range(TURNS):
+            if not self.turn():
+                return
+        raise RuntimeError(f"{TURNS:,} turns, and still something is due")
+
+    def fire(self, call: Any) -> None:
+        """Fire one timer, whatever its time."""
+        self.calls.remove(call)
+        call.called = 1
+        call.func(*call.args, **call.kw)
+
+    def arm(self) -> list[Any]:
+        """Every timer that is armed, in the order of their times."""
+        return sorted(self.calls, key=lambda call: float(call.getTime()))
+
+
+@define(eq=False)
+class ScriptedGroup:
+    """A process group of whom the script says who lives."""
+
+    pgid: int
+    signals: list[int] = field(factory=list)
+    living: bool = True
+    """Whether any member lives."""
+    on_signal: Callable[[int], None] | None = None
+
+    def signal(self, number: int) -> bool:
+        """Send a signal; says whether there was anybody."""
+        if not self.living:
+            return False
+        self.signals.append(number)
+        if self.on_signal is not None:
+            self.on_signal(number)
+        return True
+
+    def alive(self) -> "Deferred[bool]":
+        """Whether any member lives."""
+        return succeed(self.living)
+
+    def ours(self) -> bool:
+        """Whether the number still means this group."""
+        return self.living
+
+    def leader_reaped(self) -> None:
+        """The leader's status was taken."""
+
+    def release(self) -> None:
+        """Nobody will ask any more."""
+
+
+@define(eq=False)
+class ScriptedChild:
+    """A child that does what it is told, as `agentd.process.spawn.Child`."""
+
+    protocol: ProcessProtocol
+    plan: Plan = field(repr=False)
+    pid: int
+    group: ScriptedGroup
+    usage: Any = None
+    reading: bool = True
+    """Whether the daemon reads its output."""
+    pipes: set[int] = field(factory=lambda: {1, 2})
+    """The output pipes that have not ended."""
+    exited: bool = False
+    stdin: bytes = b""
+    """What was written to it."""
+    stdin_open: bool = False
+    stdin_result: Result = Result.WRITTEN
+    """How the next write to its stdin ends."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has exited, and nobody holds its pipes."""
+        return self.exited and not self.pipes
+
+    def write(self, data: bytes, stream: int = 1) -> None:
+        """It writes, and the daemon reads that."""
+        if stream in self.pipes:
+            self.protocol.childDataReceived(stream, data)
+
+    def end_pipes(self) -> None:
+        """Nobody holds its output pipes any more."""
+        for stream in sorted(self.pipes):
+            self.pipes.discard(stream)
+            self.protocol.childConnectionLost(stream)
+
+    def exit(self, code: int = 0, signal: int | None = None) -> None:
+        """It ends, with an exit code or by a signal, and the daemon learns that."""
+        self.exited = True
+        if signal is not None:
+            reason: Any = ProcessTerminated(None, signal, signal)
+        elif code:
+            reason = ProcessTerminated(code, None, code << 8)
+        else:
+            reason = ProcessDone(0)
+        self.protocol.processExited(Failure(reason))
+
+    # -- Child ------------------------------------------------------------------------------------------
+
+    def pause_output(self) -> None:
+        """The daemon stops reading."""
+        self.reading = False
+
+    def resume_output(self) -> None:
+        """The daemon reads again."""
+        self.reading = True
+
+    def read_rest(self) -> None:
+        """What is in the pipes now has been read as it was written."""
+
+    def stop_output(self) -> None:
+        """The daemon closes its ends."""
+        self.end_pipes()
+
+    def discard_output(self) -> None:
+        """The daemon reads on for nobody."""
+
+    def stdin_broken(self) -> bool:
+        """Whether nobody reads its stdin."""
+        return not self.stdin_open
+
+    def write_stdin(self, data: bytes) -> "Deferred[Written]":
+        """The daemon writes to its stdin."""
+        done = self.stdin_result is Result.WRITTEN
+        if done:
+            self.stdin += data
+        return succeed(Written(self.stdin_result, len(data) if done else 0))
+
+    def close_stdin(self) -> None:
+        """It reads an end of file."""
+        self.stdin_open = False
+
+
+class Children:
+    """The spawner: children that follow a script."""
+
+    def __init__(self) -> None:
+        self.all: list[ScriptedChild] = []
+        self.fails = False
+        """Whether the next spawns fail."""
+        self.refused = 0
+        """Spawns that failed."""
+        self.group: Callable[[int], ScriptedGroup] = ScriptedGroup
+        """Makes the group of a child, by its number."""
+
+    def __call__(self, protocol: ProcessProtocol, plan: Plan) -> ScriptedChild:
+        """Spawn; see `agentd.process.spawn.Spawner`."""
+        if self.fails:
+            self.refused += 1
+            raise SpawnFailed("no child can be spawned")
+        # Numbers that no process of this machine has: whatever asks the kernel about them is told that.
+        pid = 2**22 + 1 + len(self.all)
+        child = ScriptedChild(protocol, plan, pid, self.group(pid), stdin_open=plan.stdin)
+        self.all.append(child)
+        protocol.makeConnection(child)
+        return child
+
+
+class Threads:
+    """The pool: what is given to it runs at once, or, when `held`, when `run` says so."""
+
+    def __init__(self) -> None:
+        self.held = False
+        self.waiting: list[tuple[Deferred[Any], Callable[..., Any], tuple[Any, ...]]] = []
+
+    def __call__(self, function: Callable[..., Any], *args: Any) -> "Deferred[Any]":
+        """Give `function` to the pool."""
+        if not self.held:
+            return maybeDeferred(function, *args)
+        done: Deferred[Any] = Deferred()
+        self.waiting.append((done, function, args))
+        return done
+
+    def run(self, index: int = 0) -> None:
+        """Let one of those that wait run, and the daemon hear of its end."""
+        done, function, args = self.waiting.pop(index)
+        try:
+            result = function(*args)
+        except BaseException:
+            done.errback(Failure())
+        else:
+            done.callback(result)
+
+
+@implementer(ITransport, IConsumer, IPushProducer)
+class Transport:
+    """A connected socket of the daemon's: it never takes time to send, and reads when the daemon lets it."""
+
+    disconnecting = False
+
+    def __init__(self) -> None:
+        self.sent = bytearray()
+        self.protocol: Any = None
+        self.producer: Any = None
+        self.reading = True
+        """Whether the daemon reads."""
+        self.half_closed = False
+        self.gone = False
+        self.late = b""
+        """What the daemon wrote after it had closed its side."""
+        self.room: int | None = None
+        """How often the daemon can send until the socket is full, and it has to stop; None for ever."""
+
+    def write(self, data: bytes) -> None:
+        """Send to the peer."""
+        if self.half_closed or self.gone:
+            self.late += data
+            return
+        self.sent += data
+        if self.room is not None:
+            self.room -= 1
+            if self.room <= 0 and self.producer is not None:
+                self.producer.pauseProducing()
+
+    def writeSequence(self, data: Iterable[bytes]) -> None:
+        """Send to the peer."""
+        self.write(b"".join(data))
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None:
+        """Who is to be told that the peer does not read, and that it does."""
+        self.producer = producer
+
+    def unregisterProducer(self) -> None:
+        """Nobody is."""
+        self.producer = None
+
+    def pauseProducing(self) -> None:
+        """The daemon stops reading."""
+        self.reading = False
+
+    def resumeProducing(self) -> None:
+        """The daemon reads on."""
+        self.reading = True
+
+    def stopProducing(self) -> None:
+        """The daemon reads no more."""
+        self.reading = False
+
+    def loseWriteConnection(self) -> None:
+        """Close the write half."""
+        self.half_closed = True
+
+    def loseConnection(self) -> None:
+        """Close, once everything is sent: it is, always."""
+        self.end(ConnectionDone())
+
+    def abortConnection(self) -> None:
+        """Close at once."""
+        self.end(ConnectionLost())
+
+    def end(self, reason: Exception) -> None:
+        """The connection is over, which its protocol hears once."""
+        if not self.gone:
+            self.gone = self.disconnecting = True
+            self.protocol.connectionLost(Failure(reason))
+
+    def getPeer(self) -> IPv4Address:
+        """Where the peer is."""
+        return _PEER
+
+    def getHost(self) -> IPv4Address:
+        """Where the daemon is."""
+        return _HOST
+
+    def setTcpNoDelay(self, enabled: bool) -> None:
+        """There is nothing to delay."""
+
+    def setTcpKeepAlive(self, enabled: bool) -> None:
+        """There is nothing to keep alive."""
+
+
+_PEER = IPv4Address("TCP", "192.0.2.1", 1)
+_HOST = IPv4Address("TCP", "192.0.2.2", 9000)
+
+
+@define(eq=False)
+class Connection:
+    """One connection to the daemon, from the peer's side."""
+
+    channel: Any
+    transport: Transport
+    _unsent: bytearray = field(factory=bytearray)
+
+    def send(self, data: bytes) -> None:
+        """Bytes arrive at the daemon as one read, as soon as it reads."""
+        self._unsent += data
+        self.deliver()
+
+    def deliver(self) -> None:
+        """What was sent and not read yet arrives, if the daemon reads now."""
+        while self._unsent and self.reading:
+            data, self._unsent = bytes(self._unsent), bytearray()
+            self.channel.dataReceived(data)
+
+    @property
+    def reading(self) -> bool:
+        """Whether the daemon reads from this connection."""
+        return self.transport.reading and not self.transport.gone
+
+    @property
+    def closed(self) -> bool:
+        """Whether the daemon has closed its side, or all of it."""
+        return self.transport.half_closed or self.transport.gone
+
+    @property
+    def received(self) -> bytes:
+        """Everything the daemon has sent."""
+        return bytes(self.transport.sent)
+
+    def take(self) -> bytes:
+        """What the daemon has sent since the last time."""
+        data = bytes(self.transport.sent)
+        self.transport.sent.clear()
+        return data
+
+    def pause(self) -> None:
+        """The peer stops reading: the daemon's socket is full."""
+        if self.transport.producer is not None:
+            self.transport.producer.pauseProducing()
+
+    def resume(self, room: int | None = None) -> None:
+        """The peer reads on, so that the daemon can send so often."""
+        self.transport.room = room
+        if self.transport.producer is not None:
+            self.transport.producer.resumeProducing()
+
+    def leave(self, clean: bool = False) -> None:
+        """The peer is gone."""
+        self.transport.end(ConnectionDone() if clean else ConnectionLost())
+
+
+def quiet_config(**changes: Any) -> Config:
+    """A configuration for a daemon in memory: nothing of this machine is changed or read beyond what it must."""
+    settings: dict[str, Any] = {"repair_identity": False, "hooks_dir": os.devnull}
+    return Config(**{**settings, **changes})
+
+
+class MemoryDaemon:
+    """A daemon in memory. `changes` are knobs of `agentd.config.Config`."""
+
+    def __init__(self, **changes: Any) -> None:
+        self.clock = Timers()
+        self.children = Children()
+        self.threads = Threads()
+        self.starved: set[int] = set()
+        """Pids the kernel killed for lack of memory."""
+        self.stopped = 0
+        """How often the daemon was asked to leave."""
+        self.config = quiet_config(**changes)
+        world = World(
+            reactor=self.clock,
+            run_in_thread=self.threads,
+            wall_clock=lambda: WALL_CLOCK + self.clock.seconds(),
+            environ={},
+            out_of_memory=lambda pid: pid in self.starved,
+            spawner=self.children,
+        )
+        self.daemon, self.site, _ = compose(self.config, world, self._stop)
+        self.connections: list[Connection] = []
+
+    def _stop(self) -> None:
+        self.stopped += 1
+
+    def connect(self) -> Connection:
+        """A new connection."""
+        channel: Any = self.site.buildProtocol(_PEER)  # type: ignore[no-untyped-call]
+        transport = Transport()
+        transport.protocol = channel
+        channel.makeConnection(transport)
+        connection = Connection(channel, transport)
+        self.connections.append(connection)
+        return connection
+
+    def close(self) -> None:
+        """Every peer leaves."""
+        for connection in self.connections:
+            connection.leave()
+
+    def left(self) -> list[str]:
+        """What is still there of what the daemon began, for a person to read: nothing, once every peer has left, every
+        child has ended and everything due has happened."""
+        found = [f"a request in flight: {self.site.state}"] if self.site.state.in_flight else []
+        found += [f"a timer: {call}" for call in self.clock.arm()]
+        found += [f"a child that runs: {child.pid}" for child in self.children.all if not child.exited]
+        found += ["work for the pool"] * len(self.threads.waiting)
+        return found

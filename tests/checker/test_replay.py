@@ -1,0 +1,418 @@
+"""Replay against the daemon in memory: that it covers every edge, and that a daemon made wrong is found out."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentd.guest import accounts
+from agentd.guest.handlers import HandlerRunner
+from agentd.guest.state import Guest
+from agentd.http.messages import Response
+from agentd.http.router import Endpoint
+from agentd.http.site import AgentSite
+from agentd.microvm import exec as exec_routes
+from agentd.process import escalation
+from agentd.process.follow import Follower
+from agentd.process.job import Job
+from agentd.process.output import Output, Ring
+from agentd.process.table import ExecTable
+from agentd.rules.bootstrap import RunVerdict
+from agentd.rules.resolution import Resolved
+from agentd.rules.stdin import Refusal, Result
+from checker import models
+from checker.cli import main
+from checker.model import ModelError
+from checker.replay import edges, traces
+from checker.replay.adapters import ADAPTERS, adapter
+from checker.replay.run import Divergence, play
+from checker.replay.tours import graph, tours
+from checker.replay.wire import Says, first_answer
+from checker.replay.world import MemoryDaemon
+
+QUICK = (
+    "bootstrap_exec:deployment_invariant_held",
+    "stdin:writes",
+    "lifecycle:drain",
+    "lifecycle:acknowledge",
+)
+MOST = 20_000
+
+
+def first_divergence(key: str) -> Divergence | None:
+    """The first run of a configuration after which the daemon differs, made short."""
+    model = models.load(key)
+    for variant in adapter(model.name).variants:
+        whole, runs = edges.plan(model, variant, MOST)
+        begin = edges.in_memory(model, variant)
+        for run in runs:
+            found = play(begin, whole.trace(run))
+            if found is not None:
+                return edges.distinct(begin, whole, [found])[0]
+    return None
+
+
+@pytest.mark.parametrize("key", QUICK)
+def test_the_daemon_does_what_the_model_says(key: str) -> None:
+    for found in edges.replay([key], MOST, jobs=1):
+        assert found.divergences == ()
+        assert found.complete
+        assert found.steps >= found.edges > 0
+
+
+@pytest.mark.parametrize("name", sorted(ADAPTERS))
+def test_runs_go_over_every_edge(name: str) -> None:
+    for key in models.every():
+        if key.partition(":")[0] != name:
+            continue
+        model = models.load(key)
+        for variant in adapter(name).variants:
+            whole, runs = edges.plan(model, variant, MOST)
+            assert whole.complete
+            taken = {arc for run in runs for arc in run}
+            assert taken == {(node, way) for node, ways in enumerate(whole.ways) for way in range(len(ways))}
+            for run in runs:  # and each is one: it begins at the beginning, and every step where the last led
+                places = [0, *(whole.ways[node][number].to for node, number in run)]
+                assert [node for node, _ in run] == places[:-1]
+
+
+def test_the_graph_that_is_replayed_is_the_one_that_is_checked() -> None:
+    model = models.load("bootstrap_exec:deployment_invariant_held")
+    whole = graph(model, lambda event: True)
+    assert (len(whole.values), whole.edges) == (148, 4436)
+    assert sum(len(run) for run in tours(whole)) < 2 * whole.edges
+
+
+# --- Daemons made wrong -------------------------------------------------------------------------------------
+
+
+def _no_sweep(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ExecTable, "sweep", lambda self: 0)
+
+
+def _sweeps_all(patch: pytest.MonkeyPatch) -> None:
+    def sweep(self: ExecTable) -> int:
+        self._execs.clear()
+        return 1
+
+    patch.setattr(ExecTable, "sweep", sweep)
+
+
+def _spawns_again(patch: pytest.MonkeyPatch) -> None:
+    right = ExecTable.start
+
+    def start(self: ExecTable, exec_id: str, run: Callable[[], Job], reap: bool) -> Any:
+        known = self.get(exec_id)
+        if known is not None:
+            run()
+        return right(self, exec_id, run, reap)
+
+    patch.setattr(ExecTable, "start", start)
+
+
+def _keeps_the_record(patch: pytest.MonkeyPatch) -> None:
+    """A spawn that fails leaves a record behind."""
+    right = ExecTable.start
+
+    def start(self: ExecTable, exec_id: str, run: Callable[[], Job], reap: bool) -> Any:
+        try:
+            return right(self, exec_id, run, reap)
+        except Exception:
+            self._running += 1
+            raise
+
+    patch.setattr(ExecTable, "start", start)
+
+
+def _open(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Endpoint, "refusal", lambda self, request: None)
+
+
+def _first_refusal(patch: pytest.MonkeyPatch) -> None:
+    """401 where no token is installed."""
+    right = Endpoint.refusal
+
+    def refusal(self: Endpoint, request: Any) -> Response | None:
+        found = right(self, request)
+        return self.refusals.unauthorized if found is self.refusals.unavailable else found
+
+    patch.setattr(Endpoint, "refusal", refusal)
+
+
+def _conflict_installs(patch: pytest.MonkeyPatch) -> None:
+    right = Guest.run_hook
+
+    def run_hook(self: Guest, payload: Any) -> RunVerdict:
+        verdict = right(self, payload)
+        return RunVerdict.REPLAYED if verdict is RunVerdict.CONFLICT else verdict
+
+    patch.setattr(Guest, "run_hook", run_hook)
+
+
+def _closed_is_409(patch: pytest.MonkeyPatch) -> None:
+    patch.setitem(exec_routes._STDIN_STATUS, Refusal.CLOSED, (409, "stdin is closed"))
+
+
+def _time_out_has_no_slug(patch: pytest.MonkeyPatch) -> None:
+    patch.setitem(exec_routes._WRITE_STATUS, Result.TIMED_OUT, (408, "timeout", "too late"))
+
+
+def _no_lag(patch: pytest.MonkeyPatch) -> None:
+    right = Follower.resumeProducing
+
+    def resume(self: Follower) -> None:
+        self._lagging = False
+        right(self)
+
+    patch.setattr(Follower, "resumeProducing", resume)
+
+
+def _short_piece(patch: pytest.MonkeyPatch) -> None:
+    right = Ring.piece
+    patch.setattr(Ring, "piece", lambda self, start, end: right(self, start, max(start + 1, end - 1)))
+
+
+def _wrong_bytes(patch: pytest.MonkeyPatch) -> None:
+    right = Ring.piece
+
+    def piece(self: Ring, start: int, end: int) -> tuple[int, bytes]:
+        tag, data = right(self, start, end)
+        return tag, data[:-1] + b"?"
+
+    patch.setattr(Ring, "piece", piece)
+
+
+def _one_head(patch: pytest.MonkeyPatch) -> None:
+    right = Output.feed
+    patch.setattr(Output, "feed", lambda self, stream, data: right(self, 0, data))
+
+
+def _timers_stay(patch: pytest.MonkeyPatch) -> None:
+    patch.setitem(Job._actions, list(Job._actions)[3], lambda job: None)
+
+
+def _impatient(patch: pytest.MonkeyPatch) -> None:
+    right = escalation.bring_down
+
+    async def bring_down(group: Any, clock: Any, grace: float | None) -> bool:
+        return await right(group, clock, 0.0)
+
+    patch.setattr(escalation, "bring_down", bring_down)
+
+
+def _all_at_once(patch: pytest.MonkeyPatch) -> None:
+    """Handlers do not wait for each other."""
+
+    async def run(self: HandlerRunner, hook: Any, launch_env: Any) -> Any:
+        return await self._run(hook, f"{self._directory}/{hook.value}", launch_env)
+
+    patch.setattr(HandlerRunner, "run", run)
+
+
+def _never_over(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(AgentSite, "request_ended", lambda self: None)
+
+
+def _no_groups(patch: pytest.MonkeyPatch) -> None:
+    right = accounts._supported
+
+    def supported(principal: Resolved, daemon: Any) -> Resolved:
+        found = right(principal, daemon)
+        return Resolved(found.uid, found.gid, None, found.identity)
+
+    patch.setattr(accounts, "_supported", supported)
+
+
+WRONG: tuple[tuple[Callable[[pytest.MonkeyPatch], None], str, str, int], ...] = (
+    (_no_sweep, "bootstrap_exec:deployment_invariant_held", "sweep_due", 5),
+    (_sweeps_all, "bootstrap_exec:deployment_invariant_held", "sweep_young", 3),
+    (_spawns_again, "bootstrap_exec:deployment_invariant_held", "start", 3),
+    (_keeps_the_record, "bootstrap_exec:deployment_invariant_held", "health", 3),
+    (_open, "bootstrap_exec:deployment_invariant_held", "probe", 1),
+    (_first_refusal, "bootstrap_exec:deployment_invariant_held", "probe", 1),
+    (_conflict_installs, "bootstrap_exec:deployment_invariant_held", "run", 2),
+    (_closed_is_409, "stdin:writes", "write", 3),
+    (_time_out_has_no_slug, "stdin:writes", "write", 2),
+    (_no_lag, "output:one_reader", "deliver", 4),
+    (_short_piece, "output:one_reader", "deliver", 3),
+    (_wrong_bytes, "output:one_reader", "deliver", 3),
+    (_one_head, "output:one_reader", "write", 1),
+    (_timers_stay, "supervision:racing", "pipes", 3),
+    (_impatient, "supervision:racing", "look", 3),
+    (_all_at_once, "hooks:flood", "hook", 2),
+    (_never_over, "lifecycle:drain", "expire", 1),
+    (_no_groups, "exec_start:principals", "spawn", 9),
+)
+
+
+@pytest.mark.parametrize(
+    ("plant", "key", "kind", "most"), WRONG, ids=[plant.__name__.strip("_") for plant, *_ in WRONG]
+)
+def test_a_daemon_made_wrong_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+    plant: Callable[[pytest.MonkeyPatch], None],
+    key: str,
+    kind: str,
+    most: int,
+) -> None:
+    plant(monkeypatch)
+    found = first_divergence(key)
+    assert found is not None
+    assert found.differences
+    assert found.shortest
+    assert len(found.trace.steps) <= most, [step.event.name for step in found.trace.steps]
+    assert found.trace.steps[-1].event.kind == kind, (found.differences, kind)
+
+
+# --- The command line ---------------------------------------------------------------------------------------
+
+
+def test_a_divergence_is_told_and_exits_with_5(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _closed_is_409(monkeypatch)
+    assert main(["replay", "stdin", "--jobs", "1"]) == 5
+    told = capsys.readouterr().out
+    assert "DIVERGES in 3 steps" in told
+    assert ">> status 410 is expected, 409 came" in told
+
+
+def test_json_has_the_shortest_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _closed_is_409(monkeypatch)
+    assert main(["replay", "stdin:writes", "--jobs", "1", "--format", "json"]) == 5
+    told = json.loads(capsys.readouterr().out)
+    assert told["exit"] == 5
+    (one,) = told["replayed"][0]["divergences"]
+    assert one["shortest"]
+    assert len(one["trace"]["steps"]) == 3
+
+
+def test_a_graph_that_is_cut_off_is_incomplete(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", "stdin", "--states", "3", "--jobs", "1"]) == 3
+    assert "nearest to the first" in capsys.readouterr().out
+
+
+def test_a_stored_run_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "stdin", "a write to a closed stdin is refused", "--format", "json"]) == 0
+    stored = tmp_path / "trace.json"
+    stored.write_text(capsys.readouterr().out)
+    assert main(["replay", "--trace", str(stored)]) == 0
+    assert "the daemon does what the model says" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"digest": "0" * 16}, "a run of a model of digest 0000000000000000"),
+        ({"model": "nosuch:thing"}, "nosuch"),
+        ({"steps": [{"event": "the moon rises"}]}, "has no event 'the moon rises'"),
+        ({"steps": 3}, "not a trace"),
+        ({"steps": [{"event": "the result is published"}]}, "cannot happen here"),
+    ],
+    ids=["digest", "model", "event", "shape", "order"],
+)
+def test_what_is_no_run_of_the_model_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, object], told: str
+) -> None:
+    model = models.load("stdin")
+    whole = {"model": model.key, "digest": model.digest(), "steps": []}
+    stored = tmp_path / "trace.json"
+    stored.write_text(json.dumps({**whole, **change}))
+    assert main(["replay", "--trace", str(stored)]) == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert error.count("\n") == 1
+
+
+def test_a_model_without_an_adapter_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", "client"]) == 2
+    assert capsys.readouterr().err == (
+        f"checker: client cannot be replayed; these can: {', '.join(ADAPTERS)}\n"
+    )
+
+
+def test_no_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", "--trace", str(tmp_path / "none")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+# --- The parts ----------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_done_ends_a_run_or_is_left_out() -> None:
+    model = models.load("supervision:racing")
+    kind = adapter("supervision")
+    variant = kind.variants[0]
+    whole = graph(model, lambda event: True)
+    stray = next(
+        (node, number)
+        for node, ways in enumerate(whole.ways)
+        for number, way in enumerate(ways)
+        if model.events[way.event].kind == "stray"
+    )
+    able, left = traces.doable(kind, whole.trace([*whole.path(stray[0]), stray]), True, variant)
+    assert len(able.steps) == len(whole.path(stray[0]))
+    assert left == {"stray": 1}
+
+
+def test_a_daemon_in_memory_tells_what_is_left() -> None:
+    memory = MemoryDaemon()
+    connection = memory.connect()
+    connection.send(b"POST /v1/exec/x/ack HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n1")
+    memory.clock.callLater(7, print)
+    assert len(memory.left()) >= 1
+    connection.leave()
+    assert [line for line in memory.left() if "request" in line] == []
+    assert [line for line in memory.left() if "timer" in line] != []
+
+
+def test_an_unknown_answer_is_told_apart() -> None:
+    answer = first_answer(b'HTTP/1.1 409 Conflict\r\nContent-Length: 22\r\n\r\n{"error":"x","n":true}rest')
+    assert answer is not None
+    assert answer[1] == b"rest"
+    assert list(Says(409, "x", {"n": True}).differences(answer[0])) == []
+    assert list(Says(200, "y", {"n": 1, "m": None}, frozenset({"error"}), True).differences(answer[0])) == [
+        "status 200 is expected, 409 came",
+        "no body is expected, 22 bytes came",
+        'error: "y" is expected, "x" came',
+        "n: 1 is expected, true came",
+        "m: null is expected, and it is not there",
+        'error is not expected, "x" came',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "ended", "body"),
+    [
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", False, b"abc"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", False, None),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nabc", False, None),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", False, b"a"),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", False, b""),
+        (b"HTTP/1.0 200 OK\r\n\r\nabc", False, None),
+        (b"HTTP/1.0 200 OK\r\n\r\nabc", True, b"abc"),
+        (b"HTTP/1.1 200 OK\r\n", True, None),
+    ],
+)
+def test_answers_are_taken_apart(data: bytes, ended: bool, body: bytes | None) -> None:
+    found = first_answer(data, ended)
+    assert (found[0].body if found else None) == body
+
+
+def test_what_is_no_http_is_said() -> None:
+    with pytest.raises(ValueError, match="not HTTP"):
+        first_answer(b"SSH-2.0-OpenSSH\r\n\r\n")
+
+
+def test_every_adapter_can_do_something_of_its_model() -> None:
+    for name in ADAPTERS:
+        kind = adapter(name)
+        for variant in kind.variants:
+            kinds = {event.kind for event in models.load(name).events if kind.can(event, True, variant)}
+            assert kinds
+    with pytest.raises(ModelError, match="cannot be replayed"):
+        adapter("published")
