@@ -1,4 +1,4 @@
-"""The command line: ``python -m checker check|mutants|show|models|footprints|pin``."""
+"""The command line: ``python -m checker COMMAND``; ``--help`` lists the commands."""
 
 import sys
 

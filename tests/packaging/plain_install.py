@@ -40,6 +40,21 @@ def weight_fault() -> str | None:
     return f"a plain install brings {', '.join(heavy)}" if heavy else None
 
 
+def checker_fault() -> str | None:
+    """Whether the checker has all it needs: its page for a browser, and the daemon to replay models against."""
+    for arguments in (("slice", "stdin", "all", "--format", "html"), ("replay", "stdin")):
+        done = subprocess.run(
+            [sys.executable, "-m", "checker", *arguments],
+            capture_output=True,
+            text=True,
+            cwd="/",
+            check=False,
+        )
+        if done.returncode:
+            return f"checker {arguments[0]} exits with {done.returncode}: {done.stderr.strip()}"
+    return None
+
+
 def service_fault() -> str | None:
     """Whether the service starts and answers."""
     with subprocess.Popen(
@@ -66,7 +81,7 @@ def main() -> int:
     if os.environ.get("PYTHONPATH"):
         print("PYTHONPATH is set: this would not look at the installation")
         return 1
-    faults = [fault for fault in (plugin_fault(), weight_fault(), service_fault()) if fault]
+    faults = [fault for fault in (plugin_fault(), weight_fault(), checker_fault(), service_fault()) if fault]
     for fault in faults:
         print(fault)
     return 1 if faults else 0
