@@ -3,7 +3,7 @@
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from checker.commands import conform, replay, slice
+from checker.commands import conform, history, replay, slice
 
 if TYPE_CHECKING:
     from checker.check import Exit
@@ -19,4 +19,9 @@ class Command(Protocol):
         """Run it; what it raises is a line on standard error."""
 
 
-COMMANDS: Final[dict[str, Command]] = {"replay": replay, "conform": conform, "slice": slice}
+COMMANDS: Final[dict[str, Command]] = {
+    "replay": replay,
+    "conform": conform,
+    "history": history,
+    "slice": slice,
+}

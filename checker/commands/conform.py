@@ -74,14 +74,15 @@ def _tried(given: argparse.Namespace) -> "Iterator[Replayed]":
     if given.spawn:
         yield from conform.witnesses(given.models, given.deadline)
     else:
-        yield from conform.every_edge(given.url, _token(given), given.models, given.deadline)
+        yield from conform.every_edge(given.url, token(given), given.models, given.deadline)
 
 
-def _token(given: argparse.Namespace) -> bytes:
+def token(given: argparse.Namespace) -> bytes:
+    """The token that was given. Raises ModelError when none was; OSError."""
     if given.token_file:
-        token = Path(given.token_file).read_bytes().strip()
+        found = Path(given.token_file).read_bytes().strip()
     else:
-        token = (given.token or os.environ.get(TOKEN_VARIABLE, "")).encode()
-    if not token:
-        raise ModelError(f"conform needs the token: --token, --token-file or {TOKEN_VARIABLE}")
-    return bytes(token)
+        found = (given.token or os.environ.get(TOKEN_VARIABLE, "")).encode()
+    if not found:
+        raise ModelError(f"{given.command} needs the token: --token, --token-file or {TOKEN_VARIABLE}")
+    return bytes(found)

@@ -124,6 +124,10 @@ class SocketSubject:
         if response.status != 200 or b"event: exit" not in body:
             raise NoAnswer("the stream of an exec that has ended has no exit event")
 
+    def adopt(self, exec_id: str) -> None:
+        """End this exec too when everything ends."""
+        self._started.setdefault(exec_id, True)
+
     def close(self) -> list[str]:
         """End what runs and acknowledge it, so that the daemon can forget it."""
         for exec_id in self._started:
