@@ -3,7 +3,18 @@
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from checker.commands import conform, history, replay, slice
+from checker.commands import (
+    check,
+    conform,
+    footprints,
+    history,
+    models,
+    mutants,
+    pin,
+    replay,
+    show,
+    slice,
+)
 
 if TYPE_CHECKING:
     from checker.check import Exit
@@ -20,8 +31,14 @@ class Command(Protocol):
 
 
 COMMANDS: Final[dict[str, Command]] = {
+    "check": check,
+    "mutants": mutants,
     "replay": replay,
     "conform": conform,
     "history": history,
+    "show": show,
     "slice": slice,
+    "models": models,
+    "footprints": footprints,
+    "pin": pin,
 }

@@ -9,9 +9,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from checker.commands.arguments import positive
+from checker.commands.output import write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from checker.check import Exit
     from checker.replay.edges import Replayed
@@ -54,7 +55,7 @@ def run(given: argparse.Namespace) -> "Exit":
         if given.format == "json":
             found.append(data(one))
         else:
-            _write(lines(one))
+            write(lines(one))
     code = worst(codes)
     if given.format == "json":
         sys.stdout.write(json.dumps({"exit": int(code), "replayed": found}, indent=2) + "\n")
@@ -69,9 +70,3 @@ def _replayed(given: argparse.Namespace) -> "Iterator[Replayed]":
             yield from traces.replay(path)
         return
     yield from edges.replay(given.models or edges.replayable(), given.states, given.jobs)
-
-
-def _write(lines: "Iterable[str]") -> None:
-    for line in lines:
-        sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
