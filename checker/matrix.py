@@ -21,8 +21,9 @@ Which functions a configuration runs is measured, by a profile of one check of i
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, unique
+from functools import lru_cache
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
@@ -37,6 +38,9 @@ from checker.pool import each
 from checker.properties import LeadsTo, Sometimes, SometimesOnEdge
 from checker.result import Result
 from checker.table import Table
+
+if TYPE_CHECKING:
+    from checker.fleet import Fleet
 
 EXPLOSION = 4
 """A fault may make the space this many times larger before its check is given up."""
@@ -205,27 +209,50 @@ class Matrix:
         return [found for found in self.rows if found.fate is not Fate.KILLED and not found.explained]
 
 
+@frozen
+class Work:
+    """What is asked of every fault."""
+
+    bases: Sequence[Baseline]
+    naming: Mapping[str, Mapping[str, Sequence[str]]]
+    """Fault to configuration to the properties that name it."""
+
+
+def one(work: Work, fault: Fault, thorough: bool) -> Row:
+    """The row of one fault: put to every property if `thorough`, otherwise to those that name it, or to whichever
+    notices it first."""
+    if not thorough and fault.name in work.naming:
+        return named_row(fault, work.bases, work.naming[fault.name])
+    return row(fault, work.bases, everything=thorough)
+
+
+@lru_cache(maxsize=1)
+def known() -> dict[str, Fault]:
+    """Every fault there is, by name."""
+    return {**seeded(), **{fault.name: fault for fault in mutants()}}
+
+
+def one_named(work: Work, item: tuple[str, bool]) -> Row:
+    """`one`, of a fault that is known by its name, on a machine of a fleet."""
+    return one(work, known()[item[0]], item[1])
+
+
 def rows(
     faults: Sequence[Fault],
-    bases: Sequence[Baseline],
+    work: Work,
     *,
-    naming: Mapping[str, Mapping[str, Sequence[str]]],
     thorough: int = 0,
     jobs: int | None = None,
     tell: Callable[[int, int], None] | None = None,
+    fleet: "Fleet | None" = None,
 ) -> Iterator[Row]:
-    """The rows of some faults, in order, computed by `jobs` processes (by default, one for each processor).
-
-    The first `thorough` of them are put to every property, others to those that `naming` has for them.
-    """
-
-    def one(number: int) -> Row:
-        fault = faults[number]
-        if number >= thorough and fault.name in naming:
-            return named_row(fault, bases, naming[fault.name])
-        return row(fault, bases, everything=number < thorough)
-
-    found = each(one, len(faults), jobs)
+    """The rows of some faults, in order, computed by `jobs` processes (by default, one for each processor) or by a
+    fleet. The first `thorough` of them are put to every property."""
+    if fleet is None:
+        found = each(lambda number: one(work, faults[number], number < thorough), len(faults), jobs)
+    else:
+        items = [(fault.name, number < thorough) for number, fault in enumerate(faults)]
+        found = fleet.each(one_named, work, items)
     for number, done in enumerate(found):
         yield done
         if tell is not None:
@@ -239,6 +266,7 @@ def matrix(
     everything: bool = False,
     jobs: int | None = None,
     tell: Callable[[int, int], None] | None = None,
+    fleet: "Fleet | None" = None,
 ) -> Matrix:
     """The matrix of some configurations, by default of those a check of everything includes."""
     bases = tuple(baseline(key) for key in (keys if keys is not None else models.every()))
@@ -253,9 +281,8 @@ def matrix(
     naming = _naming(bases)
     if automatic:
         faults += [fault for fault in mutants() if (fault.module, fault.function) in ran]
-    found = tuple(
-        rows(faults, bases, naming=naming, thorough=seeds if everything else 0, jobs=jobs, tell=tell)
-    )
+    work = Work(bases, naming)
+    found = tuple(rows(faults, work, thorough=seeds if everything else 0, jobs=jobs, tell=tell, fleet=fleet))
     by_fault = {one.fault: set(one.killers) for one in found}
     killing = set().union(*by_fault.values()) if by_fault else set()
     unkillable, unbroken = [], []

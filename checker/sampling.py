@@ -10,6 +10,7 @@ import random
 import sys
 from collections.abc import Hashable, Iterator, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
 
@@ -21,6 +22,9 @@ from checker.pool import each
 from checker.properties import Property
 from checker.result import Hit, Result, Trace
 from checker.table import RULES_RETURN, Table
+
+if TYPE_CHECKING:
+    from checker.fleet import Fleet
 
 SAMPLED = "only samples were taken"
 
@@ -217,19 +221,39 @@ def _search_of_swarm(model: Model, sampling: Sampling, limits: Limits, number: i
     )
 
 
-def swarm(model: Model, watch: Watch | None = None, sampling: Sampling = DEFAULTS) -> Result:
-    """Several depth-first searches, each in an order and, if there are processors, a process of its own.
+def _search_by_name(shared: tuple[str, Sampling, Limits], number: int) -> _Found:
+    """The same on a machine of a fleet. The model it finds has every property; those asked for are found among them."""
+    from checker.models import load
+
+    key, sampling, limits = shared
+    return _search_of_swarm(load(key), sampling, limits, number)
+
+
+def swarm(
+    model: Model,
+    watch: Watch | None = None,
+    sampling: Sampling = DEFAULTS,
+    fleet: "Fleet | None" = None,
+) -> Result:
+    """Several depth-first searches, each in an order and, if there are processors, a process of its own, or done by a
+    fleet.
 
     The counts are those of the search that got furthest, as different searches may visit the same states.
     """
     watch = watch or Watch()
-    work = partial(_search_of_swarm, model, sampling, watch.limits)
-    found = list(each(work, sampling.searches, sampling.jobs))
+    if fleet is None:
+        work = partial(_search_of_swarm, model, sampling, watch.limits)
+        found = list(each(work, sampling.searches, sampling.jobs))
+    else:
+        asked = (model.key, sampling, watch.limits)
+        found = list(fleet.each(_search_by_name, asked, range(sampling.searches)))
     known = {prop.name: prop for prop in (*model.properties, RULES_RETURN)}
     runs: dict[Hit, tuple[str, ...]] = {}
     hits: dict[Property, Hit] = {}
     for one in found:
         for name, events in one.runs:
+            if name not in known:
+                continue  # nobody asked about it
             if known[name] not in hits or len(events) < hits[known[name]].depth:
                 hits[known[name]] = hit = Hit(len(runs), None, len(events))
                 runs[hit] = events

@@ -1,5 +1,12 @@
 """Values of options that several commands take."""
 
+from argparse import ArgumentParser, Namespace
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from checker.fleet import Fleet
+
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -29,3 +36,22 @@ def size(value: str) -> int:
 positive.__name__ = "positive integer"
 seconds.__name__ = "number of seconds"
 size.__name__ = "number of bytes"
+
+
+def add_workers(command: ArgumentParser) -> None:
+    """Declare who is to do the work of a command."""
+    command.add_argument("--jobs", type=positive, default=None, help="processes; by default one a processor")
+    command.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="have the workers of this Dask scheduler do it instead, tcp://HOST:PORT",
+    )
+
+
+def workers(given: Namespace) -> "AbstractContextManager[Fleet | None]":
+    """The fleet that was asked for, None for this machine alone. Raises ModelError when it cannot be had."""
+    if given.scheduler is None:
+        return nullcontext()
+    from checker.fleet import fleet
+
+    return fleet(given.scheduler)

@@ -6,18 +6,21 @@ reason, 6 counts are not what they were.
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from checker import models, pins
 from checker.check import Exit, Options, Verdict, asked, check, judge, worst
-from checker.commands.arguments import positive, seconds, size
+from checker.commands.arguments import add_workers, positive, seconds, size, workers
 from checker.commands.output import keys, write
 from checker.limits import Limits
 from checker.model import Model, ModelError
 from checker.report import text
 from checker.result import Result
+
+if TYPE_CHECKING:
+    from checker.fleet import Fleet
 
 Checked = tuple[Result, Verdict, str | None]
 
@@ -37,7 +40,7 @@ def add(commands: Any) -> None:
     command.add_argument("--walks", type=positive, default=1000, help="random walks to take")
     command.add_argument("--length", type=positive, default=200, help="steps of a walk")
     command.add_argument("--searches", type=positive, default=8, help="searches of the swarm")
-    command.add_argument("--jobs", type=positive, default=None, help="processes; by default one a processor")
+    add_workers(command)
     command.add_argument("--symmetric", action="store_true", help="search one state of each orbit")
     command.add_argument("--slice", action="store_true", help="leave out what no property depends on")
     command.add_argument("--depth", type=positive, metavar="N", help="stop at this many steps")
@@ -61,49 +64,40 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> Exit:
     """Search and decide. Raises ModelError for what cannot be done; OSError."""
-    limits = Limits(given.depth, given.states, given.seconds, given.memory)
     if given.resume and not given.checkpoint:
         raise ModelError("--resume needs --checkpoint")
+    at_once = given.format == "text" and not given.output
+    if given.scheduler and (not at_once or given.progress or given.spill or given.checkpoint):
+        raise ModelError(
+            "with --scheduler there is text on standard output alone, and nothing is kept on disk"
+        )
     found = _load(given)
     if given.checkpoint and len(found) > 1:
         raise ModelError("a checkpoint is of one configuration; name it")
-    options = Options(
-        engine=given.engine,
-        symmetric=given.symmetric,
-        sliced=given.slice,
-        limits=limits,
-        progress=sys.stderr if given.progress else None,
-        stop_at=given.stop_at or 0,
-        spill=given.spill,
-        checkpoint=given.checkpoint,
-        resume=given.resume,
-        budget=given.budget,
-    )
-    pinned = pins.load()
-    plain = given.search == "bfs" and not (given.symmetric or given.slice or given.property or given.stop_at)
-
-    def checked(model: Model) -> Checked:
-        result = _search(model, given, options)
-        judged = judge(result, counterfactual=not given.models)
-        drift = pins.drift(result, pinned) if plain and result.complete else None
-        return result, judged, None if drift == pins.UNPINNED and not given.strict else drift
-
     codes: list[Exit] = []
     reports: list[Checked] = []
-    at_once = given.format == "text" and not given.output
-    if at_once:
-        for lines, ends in _told(found, checked, given):
-            write(lines)
-            codes += ends
-    else:
-        reports = [checked(model) for model in found]
-        codes += [code for one in reports for code in _ends(one)]
+    with workers(given) as fleet:
+        if at_once:
+            for lines, ends in _told(found, given, fleet):
+                write(lines)
+                codes += ends
+        else:
+            reports = [_checked(given, model) for model in found]
+            codes += [code for one in reports for code in _ends(one)]
     if given.strict:
         codes.append(_strict(found))
     code = worst(codes)
     if not at_once:
         _deliver(given, reports, code)
     return code
+
+
+def _checked(given: argparse.Namespace, model: Model, fleet: "Fleet | None" = None) -> Checked:
+    result = _search(model, given, fleet)
+    plain = given.search == "bfs" and not (given.symmetric or given.slice or given.property or given.stop_at)
+    drift = pins.drift(result, pins.load()) if plain and result.complete else None
+    judged = judge(result, counterfactual=not given.models)
+    return result, judged, None if drift == pins.UNPINNED and not given.strict else drift
 
 
 def _load(given: argparse.Namespace) -> list[Model]:
@@ -125,26 +119,48 @@ def _ends(one: Checked) -> list[Exit]:
     return [judged.code, Exit.DRIFTED] if drift else [judged.code]
 
 
-def _told(
-    found: Sequence[Model], checked: Callable[[Model], Checked], given: argparse.Namespace
-) -> Iterator[tuple[list[str], list[Exit]]]:
-    """The lines about each configuration, and what it comes to; several are checked at a time, where nothing that
-    they share, a terminal or a limit of memory, stands against it."""
-
-    def told(number: int) -> tuple[list[str], list[Exit]]:
-        one = checked(found[number])
-        lines = list(text.check(*one))
-        return [*lines, *(text.coverage(one[0]) if given.coverage else ())], _ends(one)
-
-    if len(found) < 2 or given.search != "bfs" or given.progress or given.memory or given.spill:
-        yield from map(told, range(len(found)))
-        return
-    from checker.pool import each
-
-    yield from each(told, len(found), given.jobs)
+Told = tuple[list[str], list[Exit]]
+"""The lines about one configuration, and what it comes to."""
 
 
-def _search(model: Model, given: argparse.Namespace, options: Options) -> Result:
+def _tell(given: argparse.Namespace, model: Model, fleet: "Fleet | None" = None) -> Told:
+    one = _checked(given, model, fleet)
+    lines = list(text.check(*one))
+    return [*lines, *(text.coverage(one[0]) if given.coverage else ())], _ends(one)
+
+
+def tell_named(given: argparse.Namespace, key: str) -> Told:
+    """Check a configuration that is known by its name, on a machine of a fleet."""
+    model = models.load(key)
+    return _tell(given, asked(model, given.property) if given.property else model)
+
+
+def _told(found: Sequence[Model], given: argparse.Namespace, fleet: "Fleet | None") -> Iterator[Told]:
+    """Each configuration in turn; several are checked at a time, where nothing that they share, a terminal or a limit
+    of memory, stands against it. A fleet shares the configurations, or the searches of a swarm."""
+    if fleet is not None and given.search != "swarm":
+        yield from fleet.each(tell_named, given, [model.key for model in found])
+    elif fleet or len(found) < 2 or given.search != "bfs" or given.progress or given.memory or given.spill:
+        yield from (_tell(given, model, fleet) for model in found)
+    else:
+        from checker.pool import each
+
+        yield from each(lambda number: _tell(given, found[number]), len(found), given.jobs)
+
+
+def _search(model: Model, given: argparse.Namespace, fleet: "Fleet | None") -> Result:
+    options = Options(
+        engine=given.engine,
+        symmetric=given.symmetric,
+        sliced=given.slice,
+        limits=Limits(given.depth, given.states, given.seconds, given.memory),
+        progress=sys.stderr if given.progress else None,
+        stop_at=given.stop_at or 0,
+        spill=given.spill,
+        checkpoint=given.checkpoint,
+        resume=given.resume,
+        budget=given.budget,
+    )
     if given.search == "bfs":
         return check(model, options)
     from checker import sampling
@@ -159,7 +175,7 @@ def _search(model: Model, given: argparse.Namespace, options: Options) -> Result
         return sampling.depth_first(Table(model), watch)
     if given.search == "random":
         return sampling.random_walks(Table(model), watch, how)
-    return sampling.swarm(model, watch, how)
+    return sampling.swarm(model, watch, how, fleet)
 
 
 def _strict(found: Iterable[Model]) -> Exit:

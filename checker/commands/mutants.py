@@ -7,7 +7,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from checker.commands.arguments import positive
+from checker.commands.arguments import add_workers, workers
 from checker.commands.output import write
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def add(commands: Any) -> None:
         action="store_true",
         help="put faults with a name to every property, not to those naming it",
     )
-    command.add_argument("--jobs", type=positive, default=None, help="processes; by default one a processor")
+    add_workers(command)
     command.add_argument("--progress", action="store_true", help="say how many faults are done")
 
 
@@ -40,13 +40,15 @@ def run(given: argparse.Namespace) -> "Exit":
         sys.stderr.write(f"\r{done} of {total} faults")
         sys.stderr.flush()
 
-    found = matrix(
-        given.models or None,
-        automatic=not given.seeded,
-        everything=given.everything,
-        jobs=given.jobs,
-        tell=tell if given.progress else None,
-    )
+    with workers(given) as fleet:
+        found = matrix(
+            given.models or None,
+            automatic=not given.seeded,
+            everything=given.everything,
+            jobs=given.jobs,
+            tell=tell if given.progress else None,
+            fleet=fleet,
+        )
     write(text.kill_matrix(found))
     if found.survivors():
         return Exit.VIOLATED

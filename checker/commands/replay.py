@@ -8,7 +8,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from checker.commands.arguments import positive
+from checker.commands.arguments import add_workers, positive, workers
 from checker.commands.output import write
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--states", type=positive, default=MOST_STATES, metavar="N", help="of a graph, replay so many"
     )
-    command.add_argument("--jobs", type=positive, default=None, help="processes; by default one a processor")
+    add_workers(command)
     command.add_argument("--format", choices=("text", "json"), default="text")
 
 
@@ -69,4 +69,5 @@ def _replayed(given: argparse.Namespace) -> "Iterator[Replayed]":
         for path in given.trace:
             yield from traces.replay(path)
         return
-    yield from edges.replay(given.models or edges.replayable(), given.states, given.jobs)
+    with workers(given) as fleet:
+        yield from edges.replay(given.models or edges.replayable(), given.states, given.jobs, fleet)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from attrs import frozen
 
@@ -18,6 +19,9 @@ from checker.replay.adapters import ADAPTERS, adapter
 from checker.replay.memory import MemorySubject
 from checker.replay.run import Begin, Divergence, play, shortened
 from checker.replay.tours import Arc, Graph, graph, tours
+
+if TYPE_CHECKING:
+    from checker.fleet import Fleet
 
 SHARD_STEPS = 4_000
 """Steps of a shard, some tenths of a second."""
@@ -88,11 +92,14 @@ def in_memory(model: Model, variant: str) -> Begin:
     return begin
 
 
-def replay(keys: Sequence[str], most: int, jobs: int | None = None) -> Iterator[Replayed]:
-    """Replay every edge of each of these configurations, one result for each of their variants."""
+def replay(
+    keys: Sequence[str], most: int, jobs: int | None = None, fleet: "Fleet | None" = None
+) -> Iterator[Replayed]:
+    """Replay every edge of each of these configurations, one result for each of their variants; by `jobs` processes, by
+    default one a processor, or by a fleet."""
     for key in keys:
         for variant in adapter(models.load(key).name).variants:
-            yield _together(key, variant, most, jobs)
+            yield _together(key, variant, most, jobs, fleet)
 
 
 def replayable() -> list[str]:
@@ -100,11 +107,14 @@ def replayable() -> list[str]:
     return [key for key in models.every() if key.partition(":")[0] in ADAPTERS]
 
 
-def _together(key: str, variant: str, most: int, jobs: int | None) -> Replayed:
+def _together(key: str, variant: str, most: int, jobs: int | None, fleet: "Fleet | None") -> Replayed:
     whole, runs = planned(key, variant, most)
     count = max(1, sum(map(len, runs)) // SHARD_STEPS)
     shares = [Share(key, variant, number, count) for number in range(count)]
-    parts = list(pool.each(lambda number: one(shares[number], most), count, jobs))
+    if fleet is None:
+        parts = list(pool.each(lambda number: one(most, shares[number]), count, jobs))
+    else:
+        parts = list(fleet.each(one, most, shares))
     begin = in_memory(whole.model, variant)
     # A divergence does not travel, for a trace holds functions; the number of its run does, and it is played again.
     again = [play(begin, whole.trace(runs[number])) for _, _, differ in parts for number in differ]
@@ -123,7 +133,7 @@ def _together(key: str, variant: str, most: int, jobs: int | None) -> Replayed:
     )
 
 
-def one(share: Share, most: int) -> tuple[int, float, list[int]]:
+def one(most: int, share: Share) -> tuple[int, float, list[int]]:
     """Play the runs of a share: the steps and the seconds, and the first runs that differ."""
     whole, runs = planned(share.key, share.variant, most)
     begin = in_memory(whole.model, share.variant)

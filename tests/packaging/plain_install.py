@@ -20,6 +20,7 @@ NOT_FOR_GUESTS = {
     "click",
     "rich",
     "numpy",
+    "distributed",
     "google-re2",
     "pytest",
     "hypothesis",
