@@ -24,6 +24,8 @@ MOST = 1
 """Ended jobs that are kept."""
 EXITS = ((0, False), (1, False), (None, False), (None, True), (0, True))
 """How a child ends: its exit code, None for a signal; and whether the cap of its time brought that about."""
+OTHER_EXITS = ((0, False), (None, True))
+"""How all but the first may end: what else there is about an end has to do with one job alone."""
 
 Alive = frozenset[str]
 
@@ -399,7 +401,8 @@ CONFIGS = {
                 _spawn(),
                 _abandon(),
                 *(_kill(id) for id in IDS),
-                *(_exit(id, code, capped) for id in IDS for code, capped in EXITS),
+                *(_exit(IDS[0], *how) for how in EXITS),
+                *(_exit(id, *how) for id in IDS[1:] for how in OTHER_EXITS),
                 _tick(),
                 _sweep(),
             ),
