@@ -65,7 +65,7 @@ def _environments(given: argparse.Namespace, choice: Choice) -> Report:
 def _checker(given: argparse.Namespace, choice: Choice) -> Report:
     from bench import checker
 
-    return checker.run(choice.python, given.rounds, given.mutants, given.large)
+    return checker.run(choice.python, given.rounds, given.mutants, given.replay, given.large)
 
 
 def _worker(given: argparse.Namespace, choice: Choice) -> Report:
@@ -162,6 +162,7 @@ def parser() -> argparse.ArgumentParser:
     option("--rounds", positive, 3, "default checks and wide searches")
     checker = names.choices["checker"]
     checker.add_argument("--mutants", action="store_true", help="the whole mutant matrix too")
+    checker.add_argument("--replay", action="store_true", help="every edge replayed against the daemon too")
     checker.add_argument(
         "--large", action="store_true", help="a product of a hundred million states too: minutes"
     )

@@ -1,7 +1,8 @@
 """``python -m bench checker``: what the model checker costs, from an interpreter's start to its verdict.
 
 Every run is a process of its own, as CI starts it: the default configurations of all models, the wide configuration
-by both engines, the whole mutant matrix, and with ``--large`` the product of a hundred million states. Wall-clock time
+by both engines, and when asked the whole mutant matrix, the replay of every edge against the daemon in memory, and the
+product of a hundred million states. Wall-clock time
 is what somebody waits; beside it stands processor time, which other work on the machine disturbs less. The floor of the
 first is an interpreter that starts and imports what the checker is made of.
 """
@@ -63,28 +64,31 @@ def _check(python: str, *arguments: str) -> tuple[Ran, list[dict[str, Any]]]:
     return ran, found
 
 
-def run(python: str, rounds: int, faults: bool, large: bool) -> Report:
-    """`rounds` default checks and wide searches; the matrix with `faults`, the large product with `large`."""
+def run(python: str, rounds: int, faults: bool, replayed: bool, large: bool) -> Report:
+    """`rounds` default checks and wide searches; the matrix with `faults`, replay with `replayed`, the large product
+    with `large`."""
     report = Report("checker", {"rounds": rounds}, __version__)
     _default(report, python, rounds)
     _wide(report, python, rounds)
     if faults:
         _matrix(report, python)
+    if replayed:
+        _replay(report, python)
     if large:
         _product(report, python)
     return report
 
 
 def _default(report: Report, python: str, rounds: int) -> None:
-    pairs, walls, cpus, right, states = [], [], [], 0, 0
+    pairs, walls, cpus, right = [], [], [], 0
     for _ in range(rounds):
         floor = run_python(python, *FLOOR)
-        ran, found = _check(python)
+        ran = run_python(python, "-m", "checker", "check")
         pairs.append((ran.cpu, floor.cpu))
         walls.append(ran.seconds)
         cpus.append(ran.cpu)
         right += ran.status == 0
-        states = sum(one["states"] for one in found)
+    states = sum(one["states"] for one in _check(python)[1])
     report.figure("default check of all models", "s", walls, Goal(most=2.0))
     report.figure("its processor time", "s", cpus)
     report.ratio("processor time of the default check / of a bare interpreter", pairs)
@@ -113,6 +117,16 @@ def _matrix(report: Report, python: str) -> None:
     report.figure("its processor time", "s", [ran.cpu])
     report.count("exit status of the matrix", ran.status, 0)
     report.note(next((line for line in ran.output.splitlines() if " faults: " in line), "no matrix"))
+
+
+def _replay(report: Report, python: str) -> None:
+    ran = run_python(python, "-m", "checker", "replay", "--format", "json")
+    told: dict[str, Any] = json.loads(ran.output) if ran.output else {"replayed": []}
+    report.figure("every edge replayed in memory", "s", [ran.seconds], Goal(most=30.0))
+    report.figure("its processor time", "s", [ran.cpu])
+    report.count("exit status of replay", ran.status, 0)
+    report.count("edges replayed", sum(one["edges"] for one in told["replayed"]))
+    report.count("steps that took", sum(one["steps"] for one in told["replayed"]))
 
 
 def _product(report: Report, python: str) -> None:
