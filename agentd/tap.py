@@ -32,6 +32,7 @@ from agentd.config import SWEEP_SECS, THREADS, BadValue, Config
 from agentd.environments.account import Agent
 from agentd.environments.context import Environment
 from agentd.environments.face import environments_face
+from agentd.environments.limits import Limits
 from agentd.environments.routes import ROUTES as ENVIRONMENT_ROUTES
 from agentd.guest.accounts import AccountFiles
 from agentd.guest.environment import ImageEnvironment
@@ -186,6 +187,8 @@ class World:
     out_of_memory: Callable[[int], bool]
     spawner: Spawner | None = None
     """Starts children; None for real ones."""
+    limits: Limits = Limits()
+    """How much an environment lets a caller have."""
 
 
 def compose(
@@ -243,6 +246,7 @@ def compose(
         tools=tools,
         disk_reserve=config.disk_reserve_bytes,
         lifecycle=life,
+        limits=world.limits,
         at_drain=daemon.at_drain,
     )
     daemon.at_start.append(environment.agent.announce)

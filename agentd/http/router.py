@@ -3,9 +3,9 @@
 Theory of operation
 -------------------
 Every row of every face's list is registered with Klein, once something comes that needs it: werkzeug compiles each rule
-in half a millisecond, which a start need not wait for. Paths without parameters, and those with one whose value is
-written plainly, are in tables, which answer them at a third of the cost; the checks they pass are the same, because
-both ways lead to one `Endpoint`.
+in half a millisecond, which a start need not wait for. Paths without parameters, and those whose parameters are written
+plainly, are in tables, which answer them at a third of the cost; the checks they pass are the same, because both ways
+lead to one `Endpoint`.
 
 An endpoint decides from headers alone, in the order of the contract (a.0, i.1): the declared length (413), the
 token (503, 401), the method (405); only then does a body byte count.
@@ -48,8 +48,8 @@ class Endpoint:
         self, route: Route, handler: Handler, gate: Gate, max_body_bytes: int, refusals: Refusals = PLAIN
     ) -> None:
         self.route = route
-        self.parameter = route.path.partition("{")[2].partition("}")[0]
-        """The name of the first parameter of the path."""
+        self.parameters = tuple(re.findall(r"\{(\w+)\}", route.path))
+        """The names of the parameters of the path, in its order."""
         self.refusals = refusals
         self._denied = {
             Access.UNAVAILABLE: refusals.unavailable,
@@ -184,8 +184,10 @@ class Router:
 
     def __init__(self, faces: Iterable[Face], gate: Gate, max_body_bytes: int) -> None:
         self._exact: dict[bytes, dict[bytes, Endpoint]] = {}
-        self._one: dict[bytes, dict[bytes, dict[bytes, Endpoint]]] = {}
-        """Paths with one parameter: by what is before it, what is behind it, method."""
+        self._patterns: dict[tuple[bytes | None, ...], dict[bytes, Endpoint]] = {}
+        """Paths with parameters: by their segments, None for a parameter, and method."""
+        self._places: dict[int, list[tuple[int, ...]]] = {}
+        """Number of segments to the places that parameters of such a path can have, the fewest parameters first."""
         self._endpoints: dict[str, Endpoint] = {}
         self._methods: dict[str, list[bytes]] = {}
         self._prefixes: list[tuple[bytes, Refusals]] = []
@@ -204,10 +206,15 @@ class Router:
         self._methods.setdefault(route.path, []).append(route.method.encode())
         if "{" not in route.path:
             self._exact.setdefault(route.path.encode(), {})[route.method.encode()] = endpoint
-        elif route.path.count("{") == 1:
-            before, _, after = route.path.encode().partition(b"{")
-            behind = self._one.setdefault(before, {})
-            behind.setdefault(after.partition(b"}")[2], {})[route.method.encode()] = endpoint
+            return
+        segments = route.path.encode().split(b"/")
+        places = tuple(place for place, segment in enumerate(segments) if segment.startswith(b"{"))
+        pattern = tuple(None if place in places else segment for place, segment in enumerate(segments))
+        self._patterns.setdefault(pattern, {})[route.method.encode()] = endpoint
+        known = self._places.setdefault(len(segments), [])
+        if places not in known:
+            known.append(places)
+            known.sort(key=len)
 
     @cached_property
     def _klein(self) -> Klein:
@@ -260,17 +267,24 @@ class Router:
             request.when_gone(running.cancel)
 
     def _look_up(self, path: bytes) -> tuple[dict[bytes, Endpoint] | None, dict[str, str]]:
-        """What the tables have for a path, by method, with its parameter; None when Klein has to look."""
+        """What the tables have for a path, by method, with its parameters; None when Klein has to look."""
         methods = self._exact.get(path)
         if methods is not None:
             return methods, {}
-        for before, behind in self._one.items():
-            if path.startswith(before):
-                value, slash, rest = path[len(before) :].partition(b"/")
-                methods = behind.get(slash + rest)
-                if methods is not None and _PLAIN(value):
-                    name = next(iter(methods.values())).parameter
-                    return methods, {name: value.decode("ascii")}
+        segments: list[bytes | None] = [*path.split(b"/")]
+        for places in self._places.get(len(segments), ()):
+            pattern = segments.copy()
+            for place in places:
+                pattern[place] = None
+            methods = self._patterns.get(tuple(pattern))
+            if methods is not None:
+                values = [cast(bytes, segments[place]) for place in places]
+                if not all(map(_PLAIN, values)):
+                    return None, {}
+                names = next(iter(methods.values())).parameters
+                return methods, {
+                    name: value.decode("ascii") for name, value in zip(names, values, strict=True)
+                }
         return None, {}
 
     def _refuse_method(self, request: AgentRequest, known: Endpoint) -> None:

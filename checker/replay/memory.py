@@ -8,7 +8,7 @@ from attrs import define, field
 from agentd.process.job import Job
 from agentd.process.table import Exec
 from checker.replay.adapter import body_of
-from checker.replay.wire import Answer, NoAnswer, first_answer, request
+from checker.replay.wire import Answer, Headers, NoAnswer, first_answer, request
 from checker.replay.world import Connection, MemoryDaemon, ScriptedChild
 
 
@@ -53,12 +53,13 @@ class MemorySubject:
         value: object = None,
         hold: int = 0,
         settle: bool = True,
+        headers: Headers = (),
     ) -> Pending:
         """Send a request without the last `hold` bytes, and, if `settle`, let the daemon do what is due then."""
         if token is not None:
             authorization = b"Bearer " + token
-        body, headers = (None, ()) if value is None else body_of(value)
-        data = request(method, target, authorization=authorization, body=body, headers=headers)
+        body, typed = (None, ()) if value is None else body_of(value)
+        data = request(method, target, authorization=authorization, body=body, headers=(*headers, *typed))
         connection = self._idle.pop() if self._idle else self.memory.connect()
         connection.send(data[: len(data) - hold])
         if settle:

@@ -24,6 +24,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from agentd.config import Config
+from agentd.environments.limits import DEFAULTS, Limits
 from agentd.process.spawn import Plan, SpawnFailed
 from agentd.rules.stdin import Result, Written
 from agentd.tap import World, compose
@@ -120,6 +121,10 @@ class ScriptedChild:
     stdin_open: bool = False
     stdin_result: Result = Result.WRITTEN
     """How the next write to its stdin ends."""
+    reads: bool = True
+    """Whether a write to its stdin, or the end of file behind it, is done at once, or when `read_stdin` says so."""
+    stdin_waiting: "list[tuple[bytes, Deferred[Written]]]" = field(factory=list)
+    """Writes that it has not read."""
 
     @property
     def ended(self) -> bool:
@@ -174,10 +179,27 @@ class ScriptedChild:
 
     def write_stdin(self, data: bytes) -> "Deferred[Written]":
         """The daemon writes to its stdin."""
+        if not self.reads:
+            waiting: Deferred[Written] = Deferred()
+            self.stdin_waiting.append((data, waiting))
+            return waiting
         done = self.stdin_result is Result.WRITTEN
         if done:
             self.stdin += data
         return succeed(Written(self.stdin_result, len(data) if done else 0))
+
+    def read_stdin(self) -> None:
+        """It reads what was written first."""
+        data, waiting = self.stdin_waiting.pop(0)
+        self.stdin += data
+        waiting.callback(Written(Result.WRITTEN, len(data)))
+
+    def break_stdin(self) -> None:
+        """It closes its end: what was not read is lost."""
+        self.stdin_open = False
+        waiting, self.stdin_waiting = self.stdin_waiting, []
+        for _, done in waiting:
+            done.callback(Written(Result.BROKEN, 0))
 
     def close_stdin(self) -> None:
         """It reads an end of file."""
@@ -315,6 +337,13 @@ class Transport:
         """Where the daemon is."""
         return _HOST
 
+    def getHandle(self) -> "Transport":
+        """What socket options are set on."""
+        return self
+
+    def setsockopt(self, *option: object) -> None:
+        """There is no kernel that they would be for."""
+
     def setTcpNoDelay(self, enabled: bool) -> None:
         """There is nothing to delay."""
 
@@ -389,9 +418,9 @@ def quiet_config(**changes: Any) -> Config:
 
 
 class MemoryDaemon:
-    """A daemon in memory. `changes` are knobs of `agentd.config.Config`."""
+    """A daemon in memory. `changes` are knobs of `agentd.config.Config`, `limits` those of its environment."""
 
-    def __init__(self, **changes: Any) -> None:
+    def __init__(self, limits: Limits = DEFAULTS, **changes: Any) -> None:
         self.clock = Timers()
         self.children = Children()
         self.threads = Threads()
@@ -407,6 +436,7 @@ class MemoryDaemon:
             environ={},
             out_of_memory=lambda pid: pid in self.starved,
             spawner=self.children,
+            limits=limits,
         )
         self.daemon, self.site, _ = compose(self.config, world, self._stop)
         self.connections: list[Connection] = []

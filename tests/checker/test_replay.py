@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from agentd.environments.input import InputQueue
+from agentd.environments.poll import LongPoll
+from agentd.environments.table import Process, ProcessTable
 from agentd.guest import accounts
 from agentd.guest.handlers import HandlerRunner
 from agentd.guest.state import Guest
@@ -29,6 +32,7 @@ from checker.replay import edges, traces
 from checker.replay.adapters import ADAPTERS, adapter
 from checker.replay.run import Divergence, play
 from checker.replay.tours import graph, tours
+from checker.replay.websocket import frames, text
 from checker.replay.wire import Says, first_answer
 from checker.replay.world import MemoryDaemon
 
@@ -225,6 +229,22 @@ def _no_groups(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(accounts, "_supported", supported)
 
 
+def _slots_leak(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ProcessTable, "release", lambda self: None)
+
+
+def _signals_anybody(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Process, "signal", lambda self, name: self.job.child.group.signal(9))
+
+
+def _deaf_to_deletion(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LongPoll, "forgotten", lambda self: None)
+
+
+def _no_eof(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(InputQueue, "end", lambda self: None)
+
+
 WRONG: tuple[tuple[Callable[[pytest.MonkeyPatch], None], str, str, int], ...] = (
     (_no_sweep, "bootstrap_exec:deployment_invariant_held", "sweep_due", 5),
     (_sweeps_all, "bootstrap_exec:deployment_invariant_held", "sweep_young", 3),
@@ -243,6 +263,10 @@ WRONG: tuple[tuple[Callable[[pytest.MonkeyPatch], None], str, str, int], ...] = 
     (_impatient, "supervision:racing", "look", 3),
     (_all_at_once, "hooks:flood", "hook", 2),
     (_never_over, "lifecycle:drain", "expire", 1),
+    (_slots_leak, "processes:slots", "ask", 6),
+    (_signals_anybody, "processes:slots", "signal", 6),
+    (_deaf_to_deletion, "processes:polls", "delete", 4),
+    (_no_eof, "processes:stdin", "message", 2),
     (_no_groups, "exec_start:principals", "spawn", 9),
 )
 
@@ -406,6 +430,28 @@ def test_answers_are_taken_apart(data: bytes, ended: bool, body: bytes | None) -
 def test_what_is_no_http_is_said() -> None:
     with pytest.raises(ValueError, match="not HTTP"):
         first_answer(b"SSH-2.0-OpenSSH\r\n\r\n")
+
+
+def test_frames_of_a_server_are_taken_apart() -> None:
+    short, middle, long = (
+        b"\x81\x02hi",
+        b"\x82\x7e\x01\x00" + b"m" * 256,
+        b"\x81\x7f" + bytes(6) + b"\x01\x00",
+    )
+    whole = short + middle + long + b"l" * 256 + b"\x88\x02\x03\xe8"
+    found, length = frames(whole)
+    assert length == len(whole)
+    assert [(opcode, len(payload)) for opcode, payload in found] == [(1, 2), (2, 256), (1, 256), (8, 2)]
+    for cut in range(len(whole)):
+        told, taken = frames(whole[:cut])
+        assert found[: len(told)] == told
+        assert frames(whole[taken:])[0] == found[len(told) :]
+
+
+def test_a_message_of_a_client_is_masked() -> None:
+    assert text("hi") == b"\x81\x82\0\0\0\0hi"
+    with pytest.raises(ValueError, match="more than 125"):
+        text("x" * 126)
 
 
 def test_every_adapter_can_do_something_of_its_model() -> None:

@@ -21,7 +21,7 @@ from tests.http.support import BEARER, TOKEN, Row, Server, get, post, row
 
 SECRET = "s3cr3t-in-a-body"
 PATHS = (b"/exact", b"/matched/x", b"/matched/%78")
-"""Through the table of paths, that of paths with a parameter, and Klein."""
+"""Through the table of paths, that of paths with parameters, and Klein."""
 
 
 def both(handler: Any, method: str = "GET", body: Body = Body.IGNORED) -> tuple[Row, ...]:
@@ -178,7 +178,7 @@ def test_the_tables_answer_as_klein_does(segments: list[str], method: str, trust
         server = Server(*rows)
         if not tables:
             server.router._exact.clear()
-            server.router._one.clear()
+            server.router._patterns.clear()
         caller = server.send(get(path, method=method.encode(), bearer=trusted))
         answer = caller.answer(*([0] if method == "HEAD" else []))
         server.hang_up()

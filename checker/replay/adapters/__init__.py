@@ -10,6 +10,7 @@ ADAPTERS: Final = {
     "bootstrap_exec": ("bootstrap_exec", "BootstrapExec"),
     "exec_start": ("exec_start", "ExecStart"),
     "output": ("output", "OutputReaders"),
+    "processes": ("processes", "Processes"),
     "product": ("product", "Product"),
     "stdin": ("stdin", "StdinWrites"),
     "supervision": ("supervision", "Supervised"),
