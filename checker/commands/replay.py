@@ -36,6 +36,11 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--states", type=positive, default=MOST_STATES, metavar="N", help="of a graph, replay so many"
     )
+    command.add_argument(
+        "--whole",
+        action="store_true",
+        help="also what is the same but for the names of interchangeable things",
+    )
     add_workers(command)
     command.add_argument("--format", choices=("text", "json"), default="text")
 
@@ -70,4 +75,5 @@ def _replayed(given: argparse.Namespace) -> "Iterator[Replayed]":
             yield from traces.replay(path)
         return
     with workers(given) as fleet:
-        yield from edges.replay(given.models or edges.replayable(), given.states, given.jobs, fleet)
+        extent = edges.Extent(given.states, not given.whole)
+        yield from edges.replay(given.models or edges.replayable(), extent, given.jobs, fleet)

@@ -6,7 +6,7 @@ the graph anew, which takes less time than sending it.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cache
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -64,20 +64,36 @@ class Share:
     of: int
 
 
-@lru_cache(maxsize=1)
-def planned(key: str, variant: str, most: int) -> tuple[Graph, Sequence[Sequence[Arc]]]:
+Part = tuple[int, float, list[int]]
+"""Of a share: steps, seconds, and the first runs that differ."""
+
+
+@frozen
+class Extent:
+    """How much of a graph is replayed."""
+
+    most: int
+    """States, those nearest to the first."""
+    reduced: bool = True
+    """Whether states that are the same but for names are replayed once."""
+
+
+@cache
+def planned(key: str, variant: str, extent: Extent) -> tuple[Graph, Sequence[Sequence[Arc]]]:
     """The graph of a model as a daemon in memory can be led through it, and runs over all of it."""
-    return plan(models.load(key), variant, most)
+    return plan(models.load(key), variant, extent.most, extent.reduced)
 
 
-def plan(model: Model, variant: str, most: int) -> tuple[Graph, Sequence[Sequence[Arc]]]:
+def plan(
+    model: Model, variant: str, most: int, reduced: bool = True
+) -> tuple[Graph, Sequence[Sequence[Arc]]]:
     """The same of a model that is at hand."""
     kind = adapter(model.name)
 
     def can(event: Event) -> bool:
         return kind.can(event, True, variant)
 
-    whole = graph(kind.begins(model, True), can, most)
+    whole = graph(kind.begins(model, True), can, most, reduced=reduced)
     return whole, list(tours(whole))
 
 
@@ -93,13 +109,24 @@ def in_memory(model: Model, variant: str) -> Begin:
 
 
 def replay(
-    keys: Sequence[str], most: int, jobs: int | None = None, fleet: "Fleet | None" = None
+    keys: Sequence[str], extent: Extent, jobs: int | None = None, fleet: "Fleet | None" = None
 ) -> Iterator[Replayed]:
     """Replay every edge of each of these configurations, one result for each of their variants; by `jobs` processes, by
     default one a processor, or by a fleet."""
+    shares: dict[tuple[str, str], list[Share]] = {}
     for key in keys:
         for variant in adapter(models.load(key).name).variants:
-            yield _together(key, variant, most, jobs, fleet)
+            # Planned here, so that processes that are forked need not.
+            _, runs = planned(key, variant, extent)
+            count = max(1, sum(map(len, runs)) // SHARD_STEPS)
+            shares[key, variant] = [Share(key, variant, number, count) for number in range(count)]
+    everything = [share for several in shares.values() for share in several]
+    if fleet is None:
+        parts = pool.each(lambda number: one(extent, everything[number]), len(everything), jobs)
+    else:
+        parts = fleet.each(one, extent, everything)
+    for (key, variant), several in shares.items():
+        yield _together(key, variant, extent, [next(parts) for _ in several])
 
 
 def replayable() -> list[str]:
@@ -107,14 +134,8 @@ def replayable() -> list[str]:
     return [key for key in models.every() if key.partition(":")[0] in ADAPTERS]
 
 
-def _together(key: str, variant: str, most: int, jobs: int | None, fleet: "Fleet | None") -> Replayed:
-    whole, runs = planned(key, variant, most)
-    count = max(1, sum(map(len, runs)) // SHARD_STEPS)
-    shares = [Share(key, variant, number, count) for number in range(count)]
-    if fleet is None:
-        parts = list(pool.each(lambda number: one(most, shares[number]), count, jobs))
-    else:
-        parts = list(fleet.each(one, most, shares))
+def _together(key: str, variant: str, extent: Extent, parts: Sequence[Part]) -> Replayed:
+    whole, runs = planned(key, variant, extent)
     begin = in_memory(whole.model, variant)
     # A divergence does not travel, for a trace holds functions; the number of its run does, and it is played again.
     again = [play(begin, whole.trace(runs[number])) for _, _, differ in parts for number in differ]
@@ -133,9 +154,9 @@ def _together(key: str, variant: str, most: int, jobs: int | None, fleet: "Fleet
     )
 
 
-def one(most: int, share: Share) -> tuple[int, float, list[int]]:
-    """Play the runs of a share: the steps and the seconds, and the first runs that differ."""
-    whole, runs = planned(share.key, share.variant, most)
+def one(extent: Extent, share: Share) -> Part:
+    """Play the runs of a share."""
+    whole, runs = planned(share.key, share.variant, extent)
     begin = in_memory(whole.model, share.variant)
     started = perf_counter()
     steps = 0

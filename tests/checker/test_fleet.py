@@ -149,8 +149,10 @@ def test_a_swarm_finds_the_same(cluster: str) -> None:
 
 def test_replay_is_shared_too(cluster: str) -> None:
     with fleet(cluster) as workers:
-        (there,) = edges.replay(["bootstrap_exec:deployment_invariant_held"], 20_000, fleet=workers)
-    (here,) = edges.replay(["bootstrap_exec:deployment_invariant_held"], 20_000, jobs=1)
+        (there,) = edges.replay(
+            ["bootstrap_exec:deployment_invariant_held"], edges.Extent(20_000), fleet=workers
+        )
+    (here,) = edges.replay(["bootstrap_exec:deployment_invariant_held"], edges.Extent(20_000), jobs=1)
     assert (there.states, there.edges, there.runs, there.steps) == (
         here.states,
         here.edges,
