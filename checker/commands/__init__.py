@@ -13,6 +13,7 @@ from checker.commands import (
     oracle,
     pin,
     replay,
+    schedules,
     show,
     slice,
 )
@@ -35,6 +36,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "check": check,
     "mutants": mutants,
     "replay": replay,
+    "schedules": schedules,
     "conform": conform,
     "history": history,
     "show": show,

@@ -463,7 +463,7 @@ class MemoryDaemon:
         """What is still there of what the daemon began, for a person to read: nothing, once every peer has left, every
         child has ended and everything due has happened."""
         found = [f"a request in flight: {self.site.state}"] if self.site.state.in_flight else []
-        found += [f"a timer: {call}" for call in self.clock.arm()]
-        found += [f"a child that runs: {child.pid}" for child in self.children.all if not child.exited]
+        found += [f"a timer: {call.func.__qualname__}" for call in self.clock.arm()]
+        found += ["a child that runs" for child in self.children.all if not child.exited]
         found += ["work for the pool"] * len(self.threads.waiting)
         return found

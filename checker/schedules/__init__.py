@@ -1,0 +1,1 @@
+"""Orders in which what happens reaches the real handlers."""
