@@ -37,7 +37,7 @@ class Scenario:
 
 def start(exec_id: str = A, *, cuts: tuple[float, ...] = (), pool: bool = False, **more: object) -> Asked:
     """A start; with `pool`, of a user who has to be looked up there."""
-    value: dict[str, object] = {"exec_id": exec_id, "command": ["scripted"], **more}
+    value: dict[str, object] = {"exec_id": exec_id, "command": ["scripted", exec_id], **more}
     if pool:
         value["user"] = os.geteuid()
     return Asked("POST", "/v1/exec/start", value, cuts=cuts, op=Op.START, exec=exec_id)

@@ -6,7 +6,7 @@
   started once, acknowledged once, and what was refused changed nothing.
 * A stream tiles: it goes on where it left off, over bytes and gaps, and ends if the exec has ended and its reader
   reads.
-* No id has two children.
+* No id has two children, and none whose every start was refused has one.
 * When everybody has left and every child has ended nothing is left: no timer, no request in flight, no work.
 """
 
@@ -28,9 +28,7 @@ def complaints(stage: Stage, logged: list[str], left: list[str]) -> Iterator[str
             yield from _stream(stage, caller)
     yield from (f"an error was logged: {line}" for line in logged)
     yield from _history(stage)
-    asked = {one.exec for caller in stage.callers for one in caller.asks if one.op is Op.START}
-    if len(stage.memory.children.all) > len(asked):
-        yield f"{len(asked)} ids have {len(stage.memory.children.all)} children"
+    yield from _children(stage)
     yield from (f"when all has ended, there is still {line}" for line in left)
 
 
@@ -47,6 +45,21 @@ def _answers(stage: Stage, caller: Caller) -> Iterator[str]:
         yield f"{caller.name} asked {len(caller.complete)} times, and was answered {len(caller.answers)} times"
     if caller.connection is not None and caller.connection.transport.late and not caller.gone:
         yield f"{caller.name} was sent something after the end of its connection"
+
+
+def _children(stage: Stage) -> Iterator[str]:
+    """Children by the id they were started for, which is their last argument."""
+    allowed: dict[str, bool] = {}
+    for caller in stage.callers:
+        for place, asked in enumerate(caller.asks):
+            if asked.op is Op.START:
+                # What was answered with a refusal must not have been done all the same.
+                done = place >= len(caller.answers) or caller.answers[place][1].status == 200
+                allowed[asked.exec] = allowed.get(asked.exec, False) or (done and place < len(caller.sent))
+    for exec_id, may in allowed.items():
+        count = sum(child.plan.argv[-1] == exec_id for child in stage.memory.children.all)
+        if count > may:
+            yield f"{exec_id} has {count} children, and may have {int(may)}"
 
 
 def _history(stage: Stage) -> Iterator[str]:
@@ -78,13 +91,15 @@ def _operation(number: int, asked: Asked, caller: Caller, place: int) -> Operati
         if answer.status in (401, 503):
             return None  # which says that nothing was done
         fields = answer.fields()
+        early = place >= len(caller.complete)
         waited = any(name == "Prefer" for name, _ in asked.headers)
         return Operation(
             number,
             asked.exec,
             asked.op,
             # An answer that is waited for is of the moment it is given.
-            caller.sent[place] if waited else caller.complete[place] - 0.5,
+            # One that is early is of the moment its request began.
+            caller.sent[place] - 0.5 if waited or early else caller.complete[place] - 0.5,
             step + 0.5,
             answer.status,
             fields.get("error"),

@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 
 from agentd.guest.state import Guest
+from agentd.http.messages import Response, refuse
 from agentd.http.request import AgentRequest
+from agentd.http.router import Endpoint
 from agentd.http.site import AgentSite
 from agentd.microvm.exec import ExecRoutes
 from agentd.process.follow import Follower
 from agentd.process.job import Job
 from agentd.process.table import ExecTable
+from agentd.rules import lifecycle
 from agentd.rules.bootstrap import RunVerdict
 from agentd.rules.supervision import Action
 from checker.cli import main
@@ -107,6 +110,32 @@ def _forgets(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ExecTable, "start", start)
 
 
+def _refuses_late(patch: pytest.MonkeyPatch) -> None:
+    """A daemon that drains spawns first, and then says that it does not."""
+    right = ExecRoutes._spawn
+    patch.setattr(lifecycle, "may_start", lambda life: True)
+
+    def spawn(self: ExecRoutes, *arguments: Any) -> Any:
+        entry = right(self, *arguments)
+        if self._daemon.life().stage is not lifecycle.Stage.SERVING:
+            raise refuse(503, "shutting_down", "too late")
+        return entry
+
+    patch.setattr(ExecRoutes, "_spawn", spawn)
+
+
+def _refuses_early(patch: pytest.MonkeyPatch) -> None:
+    """A start is answered by its headers, as if the exec had ended."""
+    made = Endpoint.refusal
+
+    def refusal(self: Endpoint, request: Any) -> Any:
+        if self.route.path == "/v1/exec/start":
+            return Response(409, b'{"error":"still_running","detail":""}')
+        return made(self, request)
+
+    patch.setattr(Endpoint, "refusal", refusal)
+
+
 def _answers_first(patch: pytest.MonkeyPatch) -> None:
     """An acknowledgement is answered, and not written down."""
     right = ExecTable.ack
@@ -182,6 +211,8 @@ def _skips(patch: pytest.MonkeyPatch) -> None:
 
 WRONG: tuple[tuple[Callable[[pytest.MonkeyPatch], None], str, str, int], ...] = (
     (_forgets, "two_starts", "2 children", 0),
+    (_refuses_late, "drain", "1 children, and may have 0", 1),
+    (_refuses_early, "disconnects", "no order explains", 0),
     (_answers_first, "ack_and_exit", "no order explains", 2),
     (_answers_twice, "half_a_body", "was answered", 0),
     (_keeps_timers, "ack_and_exit", "there is still a timer", 0),
