@@ -266,6 +266,18 @@ async def test_the_log_level_leaves_out_what_is_below(make_daemon: Make, tmp_pat
     assert log.read_bytes() == b""
 
 
+def _connected(path: Path) -> socket.socket | None:
+    """A connection to a Unix socket, None as long as nobody listens there."""
+    caller = socket.socket(socket.AF_UNIX)
+    caller.settimeout(DEADLINE)
+    try:
+        caller.connect(str(path))
+    except (FileNotFoundError, ConnectionRefusedError):
+        caller.close()
+        return None
+    return caller
+
+
 @pytest_twisted.ensureDeferred
 async def test_it_listens_on_a_unix_socket(tmp_path: Path) -> None:
     """Any Twisted endpoint will do."""
@@ -277,10 +289,8 @@ async def test_it_listens_on_a_unix_socket(tmp_path: Path) -> None:
         stderr=subprocess.STDOUT,
     )
     try:
-        await until(path.exists)
-        with socket.socket(socket.AF_UNIX) as caller:
-            caller.settimeout(DEADLINE)
-            caller.connect(str(path))
+        # Its name is there before anybody listens.
+        with await until(lambda: _connected(path)) as caller:
             caller.sendall(b"GET /v1/health HTTP/1.1\r\nConnection: close\r\n\r\n")
             received = b""
             while piece := caller.recv(65536):
