@@ -171,8 +171,8 @@ def _with_head(methods: Iterable[bytes]) -> list[bytes]:
     return [*known, b"HEAD"] if b"GET" in known else known
 
 
-_PLAIN: Final = re.compile(rb"[A-Za-z0-9_][A-Za-z0-9_.~-]*").fullmatch
-"""A parameter's value that stands for itself in a path (RFC 3986 2.3), and is no dot segment."""
+_PLAIN: Final = re.compile(rb"[A-Za-z0-9_][A-Za-z0-9_.~:-]*").fullmatch
+"""A parameter's value that stands for itself in a path (RFC 3986 2.3 and 3.3), and is no dot segment."""
 
 
 def _rule(path: str) -> str:

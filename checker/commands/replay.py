@@ -69,11 +69,17 @@ def run(given: argparse.Namespace) -> "Exit":
 
 def _replayed(given: argparse.Namespace) -> "Iterator[Replayed]":
     from checker.replay import edges, traces
+    from checker.replay.adapters import ADAPTERS, lacks
 
     if given.trace:
         for path in given.trace:
             yield from traces.replay(path)
         return
+    if not given.models:
+        for model in ADAPTERS:
+            lacking = lacks(model)
+            if lacking is not None:
+                sys.stderr.write(f"{model} is left out: it needs agentd[{lacking}]\n")
     with workers(given) as fleet:
         extent = edges.Extent(given.states, not given.whole)
         yield from edges.replay(given.models or edges.replayable(), extent, given.jobs, fleet)

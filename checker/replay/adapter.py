@@ -87,6 +87,8 @@ class Adapter:
     """What the daemon is configured with, for a run in memory."""
     memory_only: ClassVar[frozenset[str]] = frozenset()
     """Kinds of events that only a daemon in memory can be put through."""
+    needs: ClassVar[Mapping[str, str]] = {}
+    """Modules that a plain installation lacks, and the extra that brings them."""
     variants: ClassVar[tuple[str, ...]] = ("",)
     """Ways in which the environment may be what the model leaves open; the model is replayed once for each."""
 

@@ -15,7 +15,7 @@ from attrs import frozen
 from checker import models, pool
 from checker.model import Event, Model
 from checker.replay.adapter import IN_MEMORY, Adapter, Subject
-from checker.replay.adapters import ADAPTERS, adapter
+from checker.replay.adapters import ADAPTERS, adapter, lacks
 from checker.replay.memory import MemorySubject
 from checker.replay.run import Begin, Divergence, play, shortened
 from checker.replay.tours import Arc, Graph, graph, tours
@@ -130,8 +130,12 @@ def replay(
 
 
 def replayable() -> list[str]:
-    """The configurations that are replayed when none is named."""
-    return [key for key in models.every() if key.partition(":")[0] in ADAPTERS]
+    """The configurations that are replayed when none is named: those of models whose adapters have what they need."""
+    return [
+        key
+        for key in models.every()
+        if key.partition(":")[0] in ADAPTERS and lacks(key.partition(":")[0]) is None
+    ]
 
 
 def _together(key: str, variant: str, extent: Extent, parts: Sequence[Part]) -> Replayed:

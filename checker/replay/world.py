@@ -11,7 +11,7 @@ Everything above the edge of the process is what `agentd.tap.compose` builds; wh
 
 import os
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 from twisted.internet import task
@@ -28,6 +28,9 @@ from agentd.environments.limits import DEFAULTS, Limits
 from agentd.process.spawn import Plan, SpawnFailed
 from agentd.rules.stdin import Result, Written
 from agentd.tap import World, compose
+
+if TYPE_CHECKING:
+    from agentd.worker.face import WorkerOptions
 
 WALL_CLOCK = 1_700_000_000.0
 """Epoch seconds at which a daemon in memory begins."""
@@ -418,14 +421,19 @@ def quiet_config(**changes: Any) -> Config:
 
 
 class MemoryDaemon:
-    """A daemon in memory. `changes` are knobs of `agentd.config.Config`, `limits` those of its environment."""
+    """A daemon in memory. `changes` are knobs of `agentd.config.Config`, `limits` those of its environment; it is a
+    worker too if `worker` says how."""
 
-    def __init__(self, limits: Limits = DEFAULTS, **changes: Any) -> None:
+    def __init__(
+        self, limits: Limits = DEFAULTS, worker: "WorkerOptions | None" = None, **changes: Any
+    ) -> None:
         self.clock = Timers()
         self.children = Children()
         self.threads = Threads()
         self.starved: set[int] = set()
         """Pids the kernel killed for lack of memory."""
+        self.failed: list[str] = []
+        """Why it cannot go on."""
         self.stopped = 0
         """How often the daemon was asked to leave."""
         self.config = quiet_config(**changes)
@@ -438,7 +446,7 @@ class MemoryDaemon:
             spawner=self.children,
             limits=limits,
         )
-        self.daemon, self.site, _ = compose(self.config, world, self._stop)
+        self.daemon, self.site, _ = compose(self.config, world, self._stop, worker, self.failed.append)
         self.connections: list[Connection] = []
 
     def _stop(self) -> None:
@@ -465,5 +473,6 @@ class MemoryDaemon:
         found = [f"a request in flight: {self.site.state}"] if self.site.state.in_flight else []
         found += [f"a timer: {call.func.__qualname__}" for call in self.clock.arm()]
         found += ["a child that runs" for child in self.children.all if not child.exited]
+        found += [f"a fault that it cannot go on with: {reason}" for reason in self.failed]
         found += ["work for the pool"] * len(self.threads.waiting)
         return found

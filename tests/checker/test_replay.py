@@ -25,11 +25,12 @@ from agentd.process.table import ExecTable
 from agentd.rules.bootstrap import RunVerdict
 from agentd.rules.resolution import Resolved
 from agentd.rules.stdin import Refusal, Result
+from agentd.worker.job_runner import JobRunner
 from checker import models
 from checker.check import Options, check
 from checker.cli import main
 from checker.model import ModelError
-from checker.replay import edges, traces
+from checker.replay import adapters, edges, traces
 from checker.replay.adapters import ADAPTERS, adapter
 from checker.replay.run import Divergence, play
 from checker.replay.tours import graph, tours
@@ -254,6 +255,26 @@ def _no_eof(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(InputQueue, "end", lambda self: None)
 
 
+def _never_sweeps(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(JobRunner, "sweep", lambda self: None)
+
+
+def _kills_nobody(patch: pytest.MonkeyPatch) -> None:
+    right = JobRunner.kill
+
+    def kill(self: JobRunner, id: str) -> Any:
+        entry = self._entries.get(id)
+        job = None if entry is None else entry.job
+        if entry is not None:
+            entry.job = None
+        found = right(self, id)
+        if entry is not None:
+            entry.job = job
+        return found
+
+    patch.setattr(JobRunner, "kill", kill)
+
+
 WRONG: tuple[tuple[Callable[[pytest.MonkeyPatch], None], str, str, int], ...] = (
     (_no_sweep, "bootstrap_exec:deployment_invariant_held", "sweep_due", 5),
     (_sweeps_all, "bootstrap_exec:deployment_invariant_held", "sweep_young", 3),
@@ -276,6 +297,8 @@ WRONG: tuple[tuple[Callable[[pytest.MonkeyPatch], None], str, str, int], ...] = 
     (_signals_anybody, "processes:slots", "signal", 6),
     (_deaf_to_deletion, "processes:polls", "delete", 4),
     (_no_eof, "processes:stdin", "message", 2),
+    (_never_sweeps, "jobs", "sweep", 5),
+    (_kills_nobody, "jobs", "kill", 2),
     (_no_groups, "exec_start:principals", "spawn", 9),
 )
 
@@ -366,6 +389,19 @@ def test_a_model_without_an_adapter_is_refused(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == (
         f"checker: client cannot be replayed; these can: {', '.join(ADAPTERS)}\n"
     )
+
+
+def test_what_a_plain_installation_lacks_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    right = adapters.find_spec
+    monkeypatch.setattr(adapters, "find_spec", lambda name: None if name == "re2" else right(name))
+    assert "jobs:jobs" not in edges.replayable()
+    assert main(["replay", "jobs"]) == 2
+    assert capsys.readouterr().err == "checker: jobs cannot be replayed here: install agentd[worker]\n"
+    monkeypatch.setattr(edges, "replayable", lambda: ["stdin"])
+    assert main(["replay", "--jobs", "1"]) == 0
+    assert capsys.readouterr().err == "jobs is left out: it needs agentd[worker]\n"
 
 
 def test_no_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
