@@ -108,6 +108,11 @@ class Adapter:
         return hasattr(cls, f"on_{event.kind}") and (in_memory or event.kind not in cls.memory_only)
 
     @classmethod
+    def wants(cls, event: Event, variant: str) -> bool:
+        """Whether runs of a variant have to go over an event's edges: for what all have in common one is enough."""
+        return True
+
+    @classmethod
     def begins(cls, model: Model, in_memory: bool) -> Model:
         """The model as a run of this subject begins: on a socket, with a daemon that may have been bootstrapped."""
         return model

@@ -93,7 +93,10 @@ def plan(
     def can(event: Event) -> bool:
         return kind.can(event, True, variant)
 
-    whole = graph(kind.begins(model, True), can, most, reduced=reduced)
+    def wants(event: Event) -> bool:
+        return kind.wants(event, variant)
+
+    whole = graph(kind.begins(model, True), can, most, reduced=reduced, wants=wants)
     return whole, list(tours(whole))
 
 

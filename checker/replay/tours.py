@@ -54,11 +54,18 @@ class Graph:
     leads there."""
     wanted: Sequence[bool]
     """Node to whether runs have to go over its edges: not when another node is the same but for names."""
+    asked: Sequence[bool]
+    """Event to whether runs have to go over its edges."""
 
     @property
     def edges(self) -> int:
         """How many occurrences runs have to go over."""
-        return sum(len(ways) for ways, wanted in zip(self.ways, self.wanted, strict=True) if wanted)
+        return sum(
+            self.asked[way.event]
+            for ways, wanted in zip(self.ways, self.wanted, strict=True)
+            if wanted
+            for way in ways
+        )
 
     def path(self, node: int) -> list[Arc]:
         """A shortest way to a node."""
@@ -99,9 +106,16 @@ class Graph:
         object.__setattr__(self, "_offers", offers)
 
 
-def graph(model: Model, can: Callable[[Event], bool], most: int = 100_000, *, reduced: bool = True) -> Graph:
-    """The states reached by events that can be done, at most `most` of them, and what occurs in each. Unless it is
-    `reduced`, runs have to go over all of that."""
+def graph(
+    model: Model,
+    can: Callable[[Event], bool],
+    most: int = 100_000,
+    *,
+    reduced: bool = True,
+    wants: Callable[[Event], bool] = lambda event: True,
+) -> Graph:
+    """The states reached by events that can be done, at most `most` of them, and what occurs in each. Runs have to go
+    over the events that it `wants`, and unless it is `reduced`, in every state."""
     from checker.report.states import after, occurrences
 
     table = Table(model)
@@ -130,7 +144,9 @@ def graph(model: Model, can: Callable[[Event], bool], most: int = 100_000, *, re
             out.append(Way(event, to, entry.response, entry.raised))
         ways.append(out)
     wanted = _first_of_orbits(table, states) if reduced else [True] * len(states)
-    return Graph(model, [table.decode(state) for state in states], ways, parents, complete, left_out, wanted)
+    asked = [wants(event) for event in model.events]
+    values = [table.decode(state) for state in states]
+    return Graph(model, values, ways, parents, complete, left_out, wanted, asked)
 
 
 def _first_of_orbits(table: Table, states: Sequence[Numbers]) -> list[bool]:
@@ -156,7 +172,11 @@ def tours(whole: Graph) -> Iterator[list[Arc]]:
     """Runs that together go over every edge that is wanted."""
     still, ahead = (
         [
-            [number for number, way in enumerate(ways) if (way.to == node) is stays and wanted]
+            [
+                number
+                for number, way in enumerate(ways)
+                if (way.to == node) is stays and wanted and whole.asked[way.event]
+            ]
             for node, (ways, wanted) in enumerate(zip(whole.ways, whole.wanted, strict=True))
         ]
         for stays in (True, False)

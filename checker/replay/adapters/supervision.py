@@ -79,6 +79,11 @@ class Supervised(Adapter):
             return (event.args["signalled"], event.args["starved"]) == _end(variant)
         return super().can(event, in_memory, variant)
 
+    @classmethod
+    def wants(cls, event: Event, variant: str) -> bool:
+        """The way a child ends shows in its end and in polls."""
+        return variant == cls.variants[0] or event.kind in ("exit", "killed", "poll")
+
     def begin(self, model: Model) -> None:
         """With a token."""
         install(self.subject, self.names.token(HOST))
