@@ -14,7 +14,7 @@ from attrs import field, frozen
 
 from agentd.rules.bootstrap import Access
 from checker.model import Event, Model
-from checker.replay.wire import Answer, NoAnswer, Says, as_json
+from checker.replay.wire import Answer, NoAnswer, Says
 from checker.result import Step
 
 HOOKS: Final = "/aws/lambda-microvms/runtime/v1"
@@ -132,11 +132,6 @@ class Adapter:
     def state(self, values: Mapping[str, Hashable]) -> Iterator[str]:
         """What of the daemon's state is not as these components say."""
         return iter(())
-
-
-def body_of(value: object) -> tuple[bytes, tuple[tuple[str, str], ...]]:
-    """The body of a request that carries `value`."""
-    return as_json(value)
 
 
 def install(subject: Subject, token: bytes) -> None:

@@ -7,9 +7,9 @@ from attrs import define, field
 
 from agentd.process.job import Job
 from agentd.process.table import Exec
-from checker.replay.adapter import body_of
-from checker.replay.wire import Answer, Headers, NoAnswer, first_answer, request
-from checker.replay.world import Connection, MemoryDaemon, ScriptedChild
+from checker.replay.children import ScriptedChild
+from checker.replay.wire import Answer, Headers, NoAnswer, as_json, first_answer, request
+from checker.replay.world import Connection, MemoryDaemon
 
 
 @define(eq=False)
@@ -58,7 +58,7 @@ class MemorySubject:
         """Send a request without the last `hold` bytes, and, if `settle`, let the daemon do what is due then."""
         if token is not None:
             authorization = b"Bearer " + token
-        body, typed = (None, ()) if value is None else body_of(value)
+        body, typed = (None, ()) if value is None else as_json(value)
         data = request(method, target, authorization=authorization, body=body, headers=(*headers, *typed))
         connection = self._idle.pop() if self._idle else self.memory.connect()
         connection.send(data[: len(data) - hold])

@@ -15,8 +15,7 @@ from urllib.parse import quote, urlsplit
 from attrs import define, field
 
 from checker.model import ModelError
-from checker.replay.adapter import body_of
-from checker.replay.wire import Answer, NoAnswer
+from checker.replay.wire import Answer, NoAnswer, as_json
 
 DEADLINE_SECS: Final = 30.0
 """How long an answer may take, unless told otherwise."""
@@ -65,7 +64,7 @@ class SocketSubject:
         """Make a request and return its answer."""
         if token is not None:
             authorization = b"Bearer " + token
-        body, extra = (None, ()) if value is None else body_of(value)
+        body, extra = (None, ()) if value is None else as_json(value)
         headers: dict[str, bytes | str] = dict(extra)
         if authorization is not None:
             headers["Authorization"] = authorization

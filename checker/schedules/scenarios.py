@@ -16,7 +16,7 @@ from agentd.rules.supervision import Event as Happening
 from checker.histories.history import Op
 from checker.model import ModelError
 from checker.replay.adapter import HOOKS, run_payload
-from checker.replay.world import ScriptedChild
+from checker.replay.children import ScriptedChild
 from checker.schedules.stage import TOKEN, Asked, Stage
 
 A: Final = "a"

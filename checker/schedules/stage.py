@@ -16,9 +16,9 @@ from typing import Any
 from attrs import define, field, frozen
 
 from checker.histories.history import Op
-from checker.replay.adapter import body_of
-from checker.replay.wire import Answer, chunks, first_answer, request
-from checker.replay.world import Connection, MemoryDaemon, ScriptedChild
+from checker.replay.children import ScriptedChild
+from checker.replay.wire import Answer, as_json, chunks, first_answer, request
+from checker.replay.world import Connection, MemoryDaemon
 
 TOKEN = b"schedules-token"
 
@@ -42,7 +42,7 @@ class Asked:
 
     def pieces(self) -> list[bytes]:
         """The pieces."""
-        body, typed = (None, ()) if self.value is None else body_of(self.value)
+        body, typed = (None, ()) if self.value is None else as_json(self.value)
         authorization = None if self.token is None else b"Bearer " + self.token
         headers = (*self.headers, *typed)
         whole = request(self.method, self.target, authorization=authorization, body=body, headers=headers)

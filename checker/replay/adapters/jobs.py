@@ -21,8 +21,9 @@ from checker.model import Event, Model, Values
 from checker.models.bootstrap_exec_terms import HOST
 from checker.models.jobs import CAP, IDS, LAST, MOST, RETENTION
 from checker.replay.adapter import Adapter, compared, install
+from checker.replay.children import ScriptedChild
 from checker.replay.wire import Answer, Says
-from checker.replay.world import WALL_CLOCK, ScriptedChild
+from checker.replay.world import WALL_CLOCK
 from checker.result import Step
 
 State = Mapping[str, Hashable]

@@ -33,9 +33,9 @@ from checker.models.processes_terms import (
 )
 from checker.replay.adapter import compared, install
 from checker.replay.adapters.processes_readers import MISSING, ROOT, Readers, written
+from checker.replay.children import ScriptedChild
 from checker.replay.memory import Pending
 from checker.replay.wire import Answer, Says
-from checker.replay.world import ScriptedChild
 from checker.result import Step
 
 Values = Mapping[str, Hashable]

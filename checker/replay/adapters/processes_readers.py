@@ -15,10 +15,10 @@ from agentd.rules.output import Bytes, End, Gap
 from agentd.rules.processes import Fault, Verdict
 from checker.models.processes_terms import NOWHERE, Reply
 from checker.replay.adapter import Adapter, compared
+from checker.replay.children import ScriptedChild
 from checker.replay.memory import Pending
 from checker.replay.websocket import CLOSE, HANDSHAKE, TEXT, frames, text
 from checker.replay.wire import Answer, Says
-from checker.replay.world import ScriptedChild
 from checker.result import Step
 
 Values = Mapping[str, Hashable]

@@ -22,9 +22,9 @@ from checker.models.supervision import ENDS
 from checker.models.supervision_terms import GRACE, World
 from checker.replay.adapter import Adapter, compared, install
 from checker.replay.adapters.bootstrap_exec import ACKS, OUTCOME
+from checker.replay.children import ScriptedChild, ScriptedGroup
 from checker.replay.memory import Pending
 from checker.replay.wire import Answer, Says
-from checker.replay.world import ScriptedChild, ScriptedGroup
 from checker.result import Step
 
 Values = Mapping[str, Hashable]
