@@ -10,9 +10,10 @@ from twisted.internet.defer import Deferred
 
 from tests.environments.conftest import Serve
 from tests.environments.support import KEY, Home, Server
-from tests.environments.test_checks_commands import alive, rss
+from tests.environments.test_checks_commands import rss
 from tests.environments.test_checks_processes import table, until_written
 from tests.environments.wire import Client, checks, pause, until
+from tests.procs import alive
 
 MIB = 1024 * 1024
 

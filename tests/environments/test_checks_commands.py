@@ -14,16 +14,9 @@ from tests.environments.conftest import Serve
 from tests.environments.support import KEY, Home
 from tests.environments.wire import checks, the_reactor, until
 from tests.process.support import signals_of
+from tests.procs import alive
 
 MIB = 1024 * 1024
-
-
-def alive(pid: int) -> bool:
-    """Whether a process exists and is no zombie."""
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
-        return False
 
 
 @checks(1, 5, 6, 11, 13, 19, 26)

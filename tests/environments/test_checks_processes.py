@@ -11,8 +11,8 @@ from twisted.internet.defer import Deferred
 
 from tests.environments.conftest import Serve
 from tests.environments.support import Home, Server
-from tests.environments.test_checks_commands import alive
 from tests.environments.wire import checks, pause, until
+from tests.procs import alive
 
 MIB = 1024 * 1024
 

@@ -14,8 +14,8 @@ import pytest
 
 from tests.conftest import REPOSITORY, DaemonFactory, RunningDaemon
 from tests.environments.support import Home
-from tests.environments.test_checks_commands import alive
 from tests.process.support import signals_of
+from tests.procs import alive
 
 
 def call(

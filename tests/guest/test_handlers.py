@@ -15,6 +15,7 @@ from twisted.logger import globalLogPublisher
 from agentd.guest.handlers import HandlerResult, HandlerRunner
 from agentd.rules.hooks import Hook
 from tests.process.support import Scene, make_tools, pending, reactor, result_of, soon, until
+from tests.procs import alive
 
 
 @frozen
@@ -144,15 +145,7 @@ async def test_over_its_budget_the_whole_group_is_killed_without_a_term(workshop
     assert 600 <= result.duration_ms < 10_000
     assert not (out / "term").exists()
     helper = int(workshop.text("helper"))
-    await until(lambda: not _lives(helper))
-
-
-def _lives(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
+    await until(lambda: not alive(helper))
 
 
 @pytest_twisted.ensureDeferred
@@ -163,7 +156,7 @@ async def test_a_child_it_left_behind_delays_the_answer_by_little(workshop: Work
     assert (result.exit_code, result.timed_out) == (4, False)
     assert reactor.seconds() - began < 10
     helper = int(workshop.text("helper"))
-    assert _lives(helper)  # what it started is its own business
+    assert alive(helper)  # what it started is its own business
     os.kill(helper, signal.SIGKILL)
 
 

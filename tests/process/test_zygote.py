@@ -17,6 +17,7 @@ from agentd.process.spawn import Credentials, GroupProcess, Plan, ProcessSpawner
 from agentd.process.zygote import Zygote, Zygotes
 from tests.conftest import REPOSITORY
 from tests.process.support import Recorder, make_groups, reactor, sh, soon, until
+from tests.procs import alive
 
 ME = Credentials(os.getuid(), os.getgid())
 """What a zygote is asked for even where nothing changes: anybody may be himself."""
@@ -205,11 +206,4 @@ async def test_it_ends_with_the_daemon_however_that_ends() -> None:
     assert done.returncode == -signal.SIGKILL
     pid = int(done.stdout)
 
-    def gone() -> bool:
-        try:
-            with open(f"/proc/{pid}/stat") as stat:
-                return stat.read().rpartition(") ")[2].startswith("Z")
-        except FileNotFoundError:
-            return True
-
-    await until(gone)
+    await until(lambda: not alive(pid))

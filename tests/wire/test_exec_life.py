@@ -7,6 +7,7 @@ import pytest_twisted
 from twisted.internet.defer import Deferred, gatherResults
 
 from tests.conftest import RunningDaemon
+from tests.procs import alive
 from tests.wire.support import Api
 
 OUTCOME = {
@@ -137,15 +138,6 @@ async def test_procs_shows_every_exec_in_every_phase(api: Api) -> None:
     await api.wait(running)
     after = {group["exec_id"]: group for group in (await api.get("/v1/procs")).json["procs"]}
     assert (after[running]["child_exited"], after[running]["pids"]) == (True, [])
-
-
-def alive(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
 
 
 # -- timeouts and capture ------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred, gatherResults
 
 from agentd.microvm.routes import HOOK_PREFIX
 from tests.conftest import RunningDaemon
+from tests.procs import alive
 from tests.wire.conftest import Connect
 from tests.wire.support import Api, as_json, pause, request, until
 
@@ -253,7 +254,7 @@ async def test_a_handler_over_its_budget_is_killed_with_its_group(make_daemon: M
     assert (outcome["exit_code"], outcome["signal"], outcome["timed_out"]) == (None, 9, True)
     assert outcome["duration_ms"] >= 900
     (child,) = ran.read_text().split()
-    await until(lambda: not _alive(int(child)))
+    await until(lambda: not alive(int(child)))
 
 
 @pytest_twisted.ensureDeferred
@@ -362,11 +363,3 @@ def test_a_hook_needs_no_token_and_takes_any(closed_daemon: RunningDaemon, raw: 
     for token in (None, "any"):
         reply = raw(closed_daemon).send(request("POST", f"{HOOK_PREFIX}/ready", token=token)).reply()
         assert reply.status == 200
-
-
-def _alive(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False

@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred
 
 from agentd.microvm.routes import HOOK_PREFIX
 from tests.conftest import RunningDaemon
+from tests.procs import alive
 from tests.wire.conftest import Connect
 from tests.wire.support import DEADLINE, TWISTD, Api, Raw, as_json, pause, request, until
 
@@ -121,16 +122,7 @@ def test_a_drain_has_a_deadline_and_ends_the_commands(make_daemon: Make, raw: Co
     assert ended(daemon) == 0
     assert time.monotonic() - began < 15
     for pid in pids:
-        assert gone(pid)
-
-
-def gone(pid: int) -> bool:
-    """Whether a process has ended (it may be a zombie that nobody reaps here)."""
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[0] in "ZX"
-    except FileNotFoundError:
-        return True
+        assert not alive(pid)
 
 
 def test_idle_connections_do_not_hold_a_drain_up(make_daemon: Make, raw: Connect) -> None:

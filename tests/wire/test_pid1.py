@@ -38,7 +38,7 @@ class Namespace:
         for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split():
             try:
                 stat = Path(f"/proc/{pid}/stat").read_text()
-            except FileNotFoundError:
+            except (FileNotFoundError, ProcessLookupError):
                 continue
             found[int(pid)] = stat.rpartition(")")[2].split()[0]
         return found

@@ -8,6 +8,7 @@ import pytest
 import pytest_twisted
 
 from tests.process.support import soon, until
+from tests.procs import alive
 from tests.worker.conftest import Working
 from tests.worker.engine import Failed, TestEngine
 from tests.worker.support import UNJAILED, Clock
@@ -119,18 +120,10 @@ async def test_the_deadline_is_the_callers_within_the_cap_and_takes_the_group(
     assert result["exit_code"] is None
     assert result["stdout"] == "before\n"
     pid = int(marker.read_text())
-    await until(lambda: _gone(pid), "the end of the grandchild")
+    await until(lambda: not alive(pid), "the end of the grandchild")
     at_once = await worker.exec("sleep", "20", timeout_ms=0)
     assert at_once["timed_out"]
     assert at_once["duration_ms"] < 5000
-
-
-def _gone(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] in "ZX"
-    except FileNotFoundError:
-        return True
 
 
 @pytest_twisted.ensureDeferred
@@ -343,7 +336,7 @@ async def test_a_grandchild_that_keeps_the_pipes_does_not_keep_the_caller(
     result = await worker.sh(f"echo early; sleep 60 & echo $! > {marker}")
     assert (result["exit_code"], result["stdout"], result["stdout_truncated"]) == (0, "early\n", True)
     pid = int(marker.read_text())
-    assert not _gone(pid)
+    assert alive(pid)
     os.kill(pid, 9)
 
 

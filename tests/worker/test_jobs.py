@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred, DeferredList
 
 from agentd.worker import job_runner
 from tests.process.support import soon, until
+from tests.procs import alive
 from tests.worker.conftest import Working
 from tests.worker.engine import Failed, TestEngine
 from tests.worker.support import UNJAILED, Clock, RunningWorker
@@ -86,12 +87,7 @@ async def test_a_kill_ends_the_record_at_once_and_the_group(working: Working, tm
     found = await ended(worker, id, output="said\n")
     assert (found["finished_at_ms"], found["exit_code"]) == (first["finished_at_ms"], None)
     pid = int(marker.read_text())
-    await until(lambda: not os.path.exists(f"/proc/{pid}") or _zombie(pid), "the end of the group")
-
-
-def _zombie(pid: int) -> bool:
-    with open(f"/proc/{pid}/stat") as file:
-        return file.read().rpartition(")")[2].split()[0] == "Z"
+    await until(lambda: not alive(pid), "the end of the group")
 
 
 @pytest_twisted.ensureDeferred
