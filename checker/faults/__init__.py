@@ -80,9 +80,27 @@ def seeded() -> Mapping[str, Fault]:
     return _registry
 
 
-@contextmanager
-def planted(wrong: Fault) -> Iterator[None]:
-    """Have the rules run a wrong function, everywhere, until the block ends."""
+@frozen(eq=False)
+class Plot:
+    """Where a fault goes: everybody who holds the right function, and what they hold in its place."""
+
+    holders: tuple[tuple[Any, str], ...]
+    right: Any
+    replacement: Any
+
+    def plant(self) -> None:
+        """Have the rules run the wrong function."""
+        for holder, attribute in self.holders:
+            setattr(holder, attribute, self.replacement)
+
+    def clear(self) -> None:
+        """Have them run the right one."""
+        for holder, attribute in self.holders:
+            setattr(holder, attribute, self.right)
+
+
+def plot(wrong: Fault) -> Plot:
+    """Look for everybody who holds the right function now."""
     module = import_module(wrong.module)
     owner_name, _, name = wrong.function.rpartition(".")
     if owner_name:
@@ -98,14 +116,18 @@ def planted(wrong: Fault) -> Iterator[None]:
             for attribute, value in list(vars(other).items())
             if value is right
         ]
-    replacement = _wrapped(right, wrong.make)
-    for holder, attribute in holders:
-        setattr(holder, attribute, replacement)
+    return Plot(tuple(holders), right, _wrapped(right, wrong.make))
+
+
+@contextmanager
+def planted(wrong: Fault) -> Iterator[None]:
+    """Have the rules run a wrong function, everywhere, until the block ends."""
+    ground = plot(wrong)
+    ground.plant()
     try:
         yield
     finally:
-        for holder, attribute in holders:
-            setattr(holder, attribute, right)
+        ground.clear()
 
 
 def _wrapped(right: Any, make: Callable[[Function], Function]) -> Any:

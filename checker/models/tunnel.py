@@ -7,7 +7,8 @@ in its direction, and a handshake message proves the key of whoever made it.
 
 ``handshake`` is about everything up to the dial, ``relay`` and ``plain`` about the bytes afterwards, ``path_attacker``
 has all of it with two bytes one way and a budget of two. In ``offers_in_clear`` the attacker can also take away the
-promise of an end of stream, which the handshake protects; there it wins.
+promise of an end of stream, which the handshake protects; there it wins. So it does in the configurations that are
+named for a defence that is off.
 """
 
 from collections.abc import Hashable
@@ -172,6 +173,62 @@ def build(
     )
 
 
+DEFENCES: dict[str, tuple[bool, str, str, *tuple[str, ...]]] = {
+    "callers_key_unproven": (
+        False,
+        "a refused handshake is answered",
+        "AGENTD-17 the handshake completes only with the pinned key",
+    ),
+    "daemons_key_unproven": (
+        False,
+        "any handshake will do for the client",
+        "BIND-21 no local byte goes to or comes from an end without the pinned key",
+    ),
+    "dial_before_handshake": (
+        False,
+        "a verified tunnel dials at once",
+        "AGENTD-18 a verified tunnel dials only after its handshake",
+        "the keys of the launch make no responder",
+    ),
+    "daemon_skips_broken_messages": (
+        True,
+        "a broken message is skipped",
+        "a message that does not open drops the tunnel",
+    ),
+    "client_skips_broken_messages": (
+        True,
+        "a broken message to the client is skipped",
+        "a message that does not open breaks the client's end",
+    ),
+    "close_before_end_of_stream": (
+        True,
+        "the end of stream comes after the close",
+        "AGENTD-19 the daemon's close after the guest's end follows its end of stream",
+        "the attacker swaps two messages on the way to the client",
+    ),
+    "daemon_needs_no_end": (
+        True,
+        "a broken promise is an end of file",
+        "AGENTD-20 the guest reads an end of file only after all of a caller that promised an end",
+    ),
+    "client_needs_no_end": (
+        True,
+        "the client takes any close for whole",
+        "BIND-23 the client takes a stream for whole only with every byte",
+    ),
+}
+"""A defence that is off: whether it is about the relay, the fault that takes it away, what falls with it, and events
+that then never happen."""
+
+
+def _off(name: str) -> Model:
+    from checker.models.without import without
+
+    relaying, fault, falls, *never = DEFENCES[name]
+    model = build(name, relaying=relaying, everything=not relaying, hostile=relaying)
+    return without(model, fault, (falls,), tuple(never))
+
+
 CONFIGS = {
     "relay": Config(lambda name: build(name, relaying=True)),
     "handshake": Config(lambda name: build(name, relaying=False, everything=True, hostile=False)),
@@ -184,4 +241,5 @@ CONFIGS = {
         lambda name: build(name, relaying=False, budget=2, most=len(GUEST)), default=False
     ),
     "offers_in_clear": Config(lambda name: build(name, relaying=False, clear=True), default=False),
+    **{name: Config(_off, default=False) for name in DEFENCES},
 }

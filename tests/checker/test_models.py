@@ -4,7 +4,9 @@ import pytest
 
 from checker import models, pins
 from checker.check import Exit, Options, check, judge
-from checker.models import load
+from checker.model import ModelError
+from checker.models import load, tunnel
+from checker.models.without import without
 from checker.properties import LeadsTo
 
 PINNED = pins.load()
@@ -115,3 +117,21 @@ def test_a_guest_that_ended_the_tunnel_itself_is_never_reset() -> None:
     with planted(seeded()["the guest's end resets"]):
         result = check(load("tunnel:relay"), Options(live=False))
         assert prop in {one.name for one in result.violations()}
+
+
+@pytest.mark.parametrize("name", sorted(tunnel.DEFENCES))
+def test_without_a_defence_the_attacker_wins(name: str) -> None:
+    """Contract j.4: each defence off; and it is on again for whoever comes afterwards."""
+    model = models.load(f"tunnel:{name}")
+    result = check(model)
+    verdict = judge(result)
+    assert verdict.code is Exit.HOLDS
+    assert [prop.name for prop in verdict.expected] == [tunnel.DEFENCES[name][2]]
+    assert result.trace(verdict.expected[0]).steps
+    base = "relay" if tunnel.DEFENCES[name][0] else "handshake"
+    assert pins.drift(check(load(f"tunnel:{base}")), PINNED) is None
+
+
+def test_a_defence_that_nobody_can_take_away_is_no_configuration() -> None:
+    with pytest.raises(ModelError, match="no fault 'the moon is gone'"):
+        without(models.load("tunnel:relay"), "the moon is gone", ())
