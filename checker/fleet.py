@@ -3,8 +3,8 @@
 Theory of operation
 -------------------
 Models and faults hold functions and do not travel. What travels is a function of a module and names for it to look up:
-a configuration, a fault, a seed, a share of runs. So a worker must have the very same checker and rules, which is asked
-of each before there is any work (`identity`), and what it answers is what this machine would have.
+a configuration, a fault, a seed, a share of runs. So a worker must have the very same checker and rules: each piece of
+work says which those are (`identity`), for workers may join at any time, and what one with others is given it refuses.
 
 A fault is planted in the modules of a process, so a worker process does one piece of work at a time, whatever the
 number of its threads: start workers with one thread each, as many as there are processors. A worker that is lost is
@@ -13,11 +13,13 @@ Dask's to replace: its work is done anew by another, and since work changes noth
 
 import hashlib
 import logging
+import pickle
 import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import CancelledError
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -32,6 +34,8 @@ Answer = TypeVar("Answer")
 
 PATIENCE_SECS: Final = 10.0
 """How long a scheduler may take to answer, and its first worker to be there."""
+ANOTHER: Final = "{}: that worker has another checker, or other rules, than this machine"
+LOST: Final = "the cluster has lost the work: {}"
 
 _one_at_a_time = threading.Lock()
 
@@ -47,10 +51,17 @@ def identity() -> str:
     return digest.hexdigest()
 
 
-def done(function: Callable[[Shared, Item], Answer], shared: Shared, item: Item) -> Answer:
-    """One piece of work, on a worker."""
+def done(wanted: str, shared: bytes, work: bytes) -> Any:
+    """One piece of work, on a worker.
+
+    Raises ModelError when its checker is not the one whose `identity` is wanted, which is why what is to be done is
+    unpacked here and not by the library.
+    """
+    if identity() != wanted:
+        raise ModelError(ANOTHER.format(socket.gethostname()))
+    function, item = pickle.loads(work)
     with _one_at_a_time:
-        return function(shared, item)
+        return function(pickle.loads(shared), item)
 
 
 class Fleet:
@@ -64,20 +75,32 @@ class Fleet:
     ) -> Iterator[Answer]:
         """``function(shared, item)`` for each item, in their order.
 
-        The function is one of a module, and the rest can be pickled. Raises ModelError when workers die of it.
+        The function is one of a module, and the rest can be pickled. Raises ModelError when workers die of it, one
+        has another checker, or the cluster loses the work, as it does with its scheduler.
         """
         from distributed import KilledWorker
+        from distributed.comm.core import CommClosedError
 
-        # Sent once, and passed on among the workers, not once with each item.
-        common = self._client.scatter(shared, broadcast=True)
-        futures = [self._client.submit(done, function, common, item, pure=False) for item in items]
+        futures: list[Any] = []
+        try:
+            # Sent once, and passed on among the workers, not once with each item. It has a name of its own: one made
+            # of its content might be just about to be forgotten, as that of an equal thing sent before.
+            common = self._client.scatter(pickle.dumps(shared), broadcast=True, hash=False)
+            for item in items:
+                work = pickle.dumps((function, item))
+                futures.append(self._client.submit(done, identity(), common, work, pure=False))
+        except OSError as reason:
+            raise ModelError(LOST.format(_line(reason))) from None
         try:
             for future in futures:
                 yield future.result()
         except KilledWorker as reason:
             raise ModelError(f"several workers died of one piece of work: {reason}") from None
+        except (CancelledError, CommClosedError) as reason:
+            raise ModelError(LOST.format(_line(reason))) from None
         finally:
-            self._client.cancel(futures)
+            with suppress(CommClosedError):
+                self._client.cancel(futures)
 
 
 @contextmanager
@@ -91,7 +114,7 @@ def fleet(address: str) -> Iterator[Fleet]:
     except ImportError as reason:
         raise ModelError(f"--scheduler needs Dask ({reason}); install agentd[checker-fleet]") from None
     # What goes wrong is said here, in a line; the library's own accounts of it are several pages.
-    for name in ("distributed", "tornado", "asyncio"):
+    for name in ("distributed", "distributed.client", "tornado", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     _knock(address)
     try:
@@ -129,7 +152,7 @@ def _agree(client: Any, address: str) -> None:
         raise ModelError(f"{address}: a worker cannot run the checker: {_line(reason)}") from None
     for worker, told in found.items():
         if told != identity():
-            raise ModelError(f"{worker}: that worker has another checker, or other rules, than this machine")
+            raise ModelError(ANOTHER.format(worker))
 
 
 def _line(reason: BaseException) -> str:

@@ -195,6 +195,12 @@ def _until(look: Callable[[], Any]) -> None:
         time.sleep(0.01)
 
 
+def test_what_is_shared_may_be_the_same_again_and_again(cluster: str) -> None:
+    with fleet(cluster) as workers:
+        for _ in range(100):
+            assert list(workers.each(_load, None, ["stdin:writes"] * 3)) == ["stdin:writes"] * 3
+
+
 def test_work_is_done_one_at_a_time_in_a_process(tmp_path: Path) -> None:
     scheduler, address = start_scheduler(tmp_path)
     worker = start_worker(address, tmp_path, "--nthreads", "4")
@@ -245,15 +251,21 @@ def test_a_scheduler_without_workers_is_one_line(
         scheduler.stop()
 
 
-def test_another_checker_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def with_other_rules(directory: Path) -> Path:
+    """A directory with a checker that is not this one."""
     for package in ("checker", "agentd"):
         shutil.copytree(
-            REPOSITORY / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__")
+            REPOSITORY / package, directory / package, ignore=shutil.ignore_patterns("__pycache__")
         )
-    with (tmp_path / "agentd" / "rules" / "execs.py").open("a") as rule:
+    with (directory / "agentd" / "rules" / "execs.py").open("a") as rule:
         rule.write("# Somebody was here.\n")
+    return directory
+
+
+def test_another_checker_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = with_other_rules(tmp_path / "other")
     scheduler, address = start_scheduler(tmp_path)
-    worker = start_worker(address, tmp_path, PYTHONPATH=str(tmp_path))
+    worker = start_worker(address, other, PYTHONPATH=str(other))
     try:
         assert main(["check", "stdin", "--scheduler", address]) == 2
     finally:
@@ -262,6 +274,46 @@ def test_another_checker_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
     error = capsys.readouterr().err
     assert "has another checker, or other rules, than this machine" in error
     assert error.count("\n") == 1
+
+
+def test_another_checker_that_joins_later_is_refused(tmp_path: Path) -> None:
+    other = with_other_rules(tmp_path / "other")
+    scheduler, address = start_scheduler(tmp_path)
+    workers = [start_worker(address, tmp_path)]
+    try:
+        with fleet(address) as found:
+            assert list(found.each(_load, None, ["stdin:writes"])) == ["stdin:writes"]
+            workers.append(start_worker(address, other, PYTHONPATH=str(other)))
+            workers.pop(0).stop()
+            with pytest.raises(ModelError, match="has another checker, or other rules, than this machine"):
+                list(found.each(_load, None, ["stdin"]))
+    finally:
+        for process in (*workers, scheduler):
+            process.stop()
+
+
+def test_a_scheduler_that_goes_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(fleets, "PATIENCE_SECS", 3.0)
+    scheduler, address = start_scheduler(tmp_path)
+    worker = start_worker(address, tmp_path)
+    try:
+        with fleet(address) as found:
+            answers = found.each(_slowly, (str(tmp_path), os.getpid()), range(4))
+            assert next(answers) == 0
+            _until(lambda: len(list(tmp_path.glob("begun-*"))) >= 2)
+            scheduler.stop(signal.SIGKILL)
+            with pytest.raises(ModelError, match=r"^the cluster has lost the work: .+$"):
+                list(answers)
+            with pytest.raises(ModelError, match=r"^the cluster has lost the work: .+$"):
+                list(found.each(_load, None, ["stdin"]))
+    finally:
+        (tmp_path / "go").touch()
+        worker.stop()
+        scheduler.stop()
+    # The library's own account of it is several pages.
+    assert capfd.readouterr().err == ""
 
 
 def test_what_a_fleet_cannot_do_is_said(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
