@@ -39,7 +39,7 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--whole",
         action="store_true",
-        help="also what is the same but for the names of interchangeable things",
+        help="also what is the same but for names, or for what whoever does it cannot see",
     )
     add_workers(command)
     command.add_argument("--format", choices=("text", "json"), default="text")

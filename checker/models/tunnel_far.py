@@ -53,8 +53,8 @@ def _daemon_reads() -> Event:
     def guard(far: Far | None, up: Frames) -> bool:
         if far is None or not up or far.tunnel.stage is Stage.OVER:
             return False
-        # During the dial frames wait outside; only the end of the connection is noticed.
-        return far.tunnel.stage is not Stage.DIALING or up[0].kind in ("close", "lost")
+        # During the dial frames wait outside, a close frame too; only the end of the connection is noticed.
+        return far.tunnel.stage is not Stage.DIALING or up[0].kind == "lost"
 
     return Event("the daemon reads a frame", "far_reads", "daemon", UP, UP, effect, guard, when=("far", "up"))
 

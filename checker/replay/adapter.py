@@ -7,7 +7,7 @@ a decision of its own), and for each component of the state where the daemon kee
 """
 
 import json
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, Protocol
 
 from attrs import field, frozen
@@ -110,6 +110,16 @@ class Adapter:
     @classmethod
     def wants(cls, event: Event, variant: str) -> bool:
         """Whether runs of a variant have to go over an event's edges: for what all have in common one is enough."""
+        return True
+
+    @classmethod
+    def sees(cls, event: Event) -> Sequence[str] | None:
+        """The components that whoever does an event can see, if those are not all."""
+        return None
+
+    @classmethod
+    def replays(cls, model: Model) -> bool:
+        """Whether a configuration of the model is about a daemon of this version."""
         return True
 
     @classmethod

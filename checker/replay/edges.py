@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 
 from checker import models, pool
-from checker.model import Event, Model
+from checker.model import Event, Model, ModelError
 from checker.replay.adapter import IN_MEMORY, Adapter, Subject
 from checker.replay.adapters import ADAPTERS, adapter, lacks
 from checker.replay.memory import MemorySubject
@@ -96,7 +96,7 @@ def plan(
     def wants(event: Event) -> bool:
         return kind.wants(event, variant)
 
-    whole = graph(kind.begins(model, True), can, most, reduced=reduced, wants=wants)
+    whole = graph(kind.begins(model, True), can, most, reduced=reduced, wants=wants, sees=kind.sees)
     return whole, list(tours(whole))
 
 
@@ -118,7 +118,10 @@ def replay(
     default one a processor, or by a fleet."""
     shares: dict[tuple[str, str], list[Share]] = {}
     for key in keys:
-        for variant in adapter(models.load(key).name).variants:
+        model = models.load(key)
+        if not adapter(model.name).replays(model):
+            raise ModelError(f"{model.key} is about a daemon of another version than this")
+        for variant in adapter(model.name).variants:
             # Planned here, so that processes that are forked need not.
             _, runs = planned(key, variant, extent)
             count = max(1, sum(map(len, runs)) // SHARD_STEPS)
@@ -133,12 +136,14 @@ def replay(
 
 
 def replayable() -> list[str]:
-    """The configurations that are replayed when none is named: those of models whose adapters have what they need."""
-    return [
-        key
-        for key in models.every()
-        if key.partition(":")[0] in ADAPTERS and lacks(key.partition(":")[0]) is None
-    ]
+    """The configurations that are replayed when none is named: those of models whose adapters have what they need, and
+    which are about a daemon of this version."""
+    found = []
+    for key in models.every():
+        name, _, _ = key.partition(":")
+        if name in ADAPTERS and lacks(name) is None and adapter(name).replays(models.load(key)):
+            found.append(key)
+    return found
 
 
 def _together(key: str, variant: str, extent: Extent, parts: Sequence[Part]) -> Replayed:
@@ -183,4 +188,6 @@ def distinct(begin: Begin, whole: Graph, found: Sequence[Divergence]) -> tuple[D
     for one in sorted(found, key=lambda one: len(one.trace.steps)):
         kinds.setdefault((one.trace.steps[-1].event.kind, one.differences[0]), one)
     short = [shortened(begin, whole, one) for one in list(kinds.values())[:MOST_DIVERGENCES]]
-    return tuple(sorted(short, key=lambda one: len(one.trace.steps)))
+    # Runs that seemed to differ in several ways may do so in one when there is nothing else in them.
+    each = {(*(step.event.name for step in one.trace.steps), one.differences): one for one in short}
+    return tuple(sorted(each.values(), key=lambda one: len(one.trace.steps)))

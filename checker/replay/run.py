@@ -48,10 +48,18 @@ def play(begin: Begin, trace: Trace) -> Divergence | None:
             found = tuple(_step(adapter, trace.model, names, done, trace))
             done += 1
     finally:
-        left = [f"when all has ended, there is still {line}" for line in adapter.finish()]
+        left = list(_left(adapter))
     if found or left:
         return Divergence(Trace(trace.model, trace.steps[:done]), found or tuple(left), not found)
     return None
+
+
+def _left(adapter: Adapter) -> Iterator[str]:
+    try:
+        for line in adapter.finish():
+            yield f"when all has ended, there is still {line}"
+    except Exception as reason:
+        yield f"the daemon failed when all ended: {type(reason).__name__}: {reason}"
 
 
 def _step(adapter: Adapter, model: Model, names: Sequence[str], number: int, trace: Trace) -> Iterator[str]:
@@ -97,10 +105,12 @@ def shortened(begin: Begin, whole: Graph, found: Divergence, attempts: int = ATT
     better(events_of([*whole.path(last[0]), last]))
     size = max(1, len(best_arcs) // 2)
     while size:
-        at = 0
+        before, at = len(best_arcs), 0
         while at < len(best_arcs):
             events = events_of(best_arcs)
             if not better([*events[:at], *events[at + size :]]):
                 at += size
-        size //= 2
+        # One step may be of no more use only now that another is gone.
+        if size > 1 or len(best_arcs) == before:
+            size //= 2
     return Divergence(best.trace, best.differences, best.at_end, attempts > 0)

@@ -10,7 +10,9 @@ led there, so runs that are long are worth more than few steps on the whole. (Th
 postman's problem on a directed graph with a reset; this greedy one takes a tenth of a second to find.)
 
 Where members of a model are interchangeable, states that are the same but for their names have the same edges but for
-names, and the edges of one of them are enough: the reduced graph. A run may still pass through the others.
+names, and the edges of one of them are enough. Where whoever does an event sees a part of the state alone, as an end of
+a connection does, it does the same wherever that part is the same, and once is enough too: what it cannot see cannot
+change what it does. What is left is the reduced graph. A run may still pass through the rest.
 """
 
 from collections import Counter
@@ -54,18 +56,13 @@ class Graph:
     leads there."""
     wanted: Sequence[bool]
     """Node to whether runs have to go over its edges: not when another node is the same but for names."""
-    asked: Sequence[bool]
-    """Event to whether runs have to go over its edges."""
+    asked: Sequence[Sequence[bool]]
+    """Node and way to whether runs have to go over that edge."""
 
     @property
     def edges(self) -> int:
         """How many occurrences runs have to go over."""
-        return sum(
-            self.asked[way.event]
-            for ways, wanted in zip(self.ways, self.wanted, strict=True)
-            if wanted
-            for way in ways
-        )
+        return sum(map(sum, self.asked))
 
     def path(self, node: int) -> list[Arc]:
         """A shortest way to a node."""
@@ -113,9 +110,13 @@ def graph(
     *,
     reduced: bool = True,
     wants: Callable[[Event], bool] = lambda event: True,
+    sees: Callable[[Event], Sequence[str] | None] = lambda event: None,
 ) -> Graph:
-    """The states reached by events that can be done, at most `most` of them, and what occurs in each. Runs have to go
-    over the events that it `wants`, and unless it is `reduced`, in every state."""
+    """The states reached by events that can be done, at most `most` of them, and what occurs in each.
+
+    Runs have to go over the events that it `wants`; if it is not to be `reduced`, in every state, and else in one of
+    those that are the same but for names, or whose components that whoever does the event `sees` are the same.
+    """
     from checker.report.states import after, occurrences
 
     table = Table(model)
@@ -144,7 +145,7 @@ def graph(
             out.append(Way(event, to, entry.response, entry.raised))
         ways.append(out)
     wanted = _first_of_orbits(table, states) if reduced else [True] * len(states)
-    asked = [wants(event) for event in model.events]
+    asked = _asked(table, states, ways, wanted, wants, sees if reduced else lambda event: None)
     values = [table.decode(state) for state in states]
     return Graph(model, values, ways, parents, complete, left_out, wanted, asked)
 
@@ -168,6 +169,36 @@ def _first_of_orbits(table: Table, states: Sequence[Numbers]) -> list[bool]:
     return first
 
 
+def _asked(
+    table: Table,
+    states: Sequence[Numbers],
+    ways: Sequence[Sequence[Way]],
+    wanted: Sequence[bool],
+    wants: Callable[[Event], bool],
+    sees: Callable[[Event], Sequence[str] | None],
+) -> list[list[bool]]:
+    """Node and way to whether runs have to go over that edge."""
+    able = [wants(event) for event in table.model.events]
+    seen = [sees(event) for event in table.model.events]
+    places = [None if names is None else [table.place[name] for name in names] for names in seen]
+    known: set[tuple[int, ...]] = set()
+
+    def new(state: Numbers, event: int) -> bool:
+        of = places[event]
+        if of is None:
+            return True
+        look = (event, *(state[place] for place in of))
+        if look in known:
+            return False
+        known.add(look)
+        return True
+
+    return [
+        [want and able[way.event] and new(state, way.event) for way in out]
+        for state, out, want in zip(states, ways, wanted, strict=True)
+    ]
+
+
 def tours(whole: Graph) -> Iterator[list[Arc]]:
     """Runs that together go over every edge that is wanted."""
     still, ahead = (
@@ -175,9 +206,9 @@ def tours(whole: Graph) -> Iterator[list[Arc]]:
             [
                 number
                 for number, way in enumerate(ways)
-                if (way.to == node) is stays and wanted and whole.asked[way.event]
+                if (way.to == node) is stays and whole.asked[node][number]
             ]
-            for node, (ways, wanted) in enumerate(zip(whole.ways, whole.wanted, strict=True))
+            for node, ways in enumerate(whole.ways)
         ]
         for stays in (True, False)
     )

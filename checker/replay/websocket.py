@@ -11,15 +11,29 @@ HANDSHAKE: Final = (
     ("Sec-WebSocket-Version", "13"),
     ("Sec-WebSocket-Key", KEY),
 )
-TEXT, CLOSE = 0x1, 0x8
+TEXT, BINARY, CLOSE = 0x1, 0x2, 0x8
+
+
+def frame(opcode: int, payload: bytes) -> bytes:
+    """A message of at most 125 bytes, in one frame, masked with zeros (5.3 asks for a mask, and gets one)."""
+    if len(payload) > 125:
+        raise ValueError("a message of more than 125 bytes")
+    return bytes((0x80 | opcode, 0x80 | len(payload))) + bytes(4) + payload
 
 
 def text(message: str) -> bytes:
-    """A text message of at most 125 bytes, in one frame, masked with zeros (5.3 asks for a mask, and gets one)."""
-    data = message.encode()
-    if len(data) > 125:
-        raise ValueError("a message of more than 125 bytes")
-    return bytes((0x80 | TEXT, 0x80 | len(data))) + bytes(4) + data
+    """A text message."""
+    return frame(TEXT, message.encode())
+
+
+def close(code: int) -> bytes:
+    """A close frame."""
+    return frame(CLOSE, struct.pack(">H", code))
+
+
+def close_code(payload: bytes) -> int | None:
+    """The code of a close frame; None when it has none."""
+    return int.from_bytes(payload[:2]) if len(payload) >= 2 else None
 
 
 def frames(data: bytes) -> tuple[list[tuple[int, bytes]], int]:

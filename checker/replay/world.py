@@ -5,7 +5,8 @@ Everything above the edge of the process is what `agentd.tap.compose` builds; wh
 * **time** is a `Timers`: it stands still, and lets the one timer be fired that is meant, whatever the others are
   set to. A model abstracts from durations, and each order of timers is the order of some configuration;
 * **children** are `checker.replay.children`, which do what they are told;
-* **connections** are `Connection`s of bytes, which the peer may stop reading or drop;
+* **connections** are `Connection`s of bytes, which the peer may stop reading or drop, and those that the daemon itself
+  asks for are `Dial`s, which are accepted when a run says so;
 * **threads** are none: what the daemon gives to a pool runs at once, or when `Threads` is told to run it.
 """
 
@@ -17,8 +18,14 @@ from attrs import define, field
 from twisted.internet import task
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.error import ConnectionDone, ConnectionLost
-from twisted.internet.interfaces import IConsumer, IPushProducer, ITransport
+from twisted.internet.error import (
+    ConnectionAborted,
+    ConnectionDone,
+    ConnectionLost,
+    ConnectionRefusedError,
+    UserError,
+)
+from twisted.internet.interfaces import IConsumer, IHalfCloseableProtocol, IPushProducer, ITransport
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
@@ -37,7 +44,20 @@ TURNS = 10_000
 
 
 class Timers(task.Clock):
-    """A clock that stands still, and timers that are fired one by one."""
+    """A clock that stands still, and timers that are fired one by one; a reactor that connects to nothing by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dials: list[Dial] = []
+        """Connections that were asked for."""
+
+    def connectTCP(self, host: str, port: int, factory: Any, timeout: float, bindAddress: object) -> "Dial":
+        """Ask for a connection."""
+        dial = Dial(host, port, factory, self)
+        self.dials.append(dial)
+        factory.doStart()
+        factory.startedConnecting(dial)
+        return dial
 
     def due(self) -> list[Any]:
         """The timers whose time has come, in the order they fire."""
@@ -97,17 +117,24 @@ class Threads:
 
 @implementer(ITransport, IConsumer, IPushProducer)
 class Transport:
-    """A connected socket of the daemon's: it never takes time to send, and reads when the daemon lets it."""
+    """A connected socket of the daemon's: it never takes time to send, and reads when the daemon lets it.
 
-    disconnecting = False
+    As with a real one, its protocol hears a turn later of an end that it asked for itself.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Timers) -> None:
+        self._clock = clock
         self.sent = bytearray()
         self.protocol: Any = None
         self.producer: Any = None
         self.reading = True
         """Whether the daemon reads."""
         self.half_closed = False
+        self.closed = False
+        """Whether the daemon closed it, or its half, in good order."""
+        self.aborted = False
+        """Whether the daemon closed it with a reset."""
+        self.disconnecting = False
         self.gone = False
         self.late = b""
         """What the daemon wrote after it had closed its side."""
@@ -116,7 +143,7 @@ class Transport:
 
     def write(self, data: bytes) -> None:
         """Send to the peer."""
-        if self.half_closed or self.gone:
+        if self.half_closed or self.disconnecting or self.gone:
             self.late += data
             return
         self.sent += data
@@ -150,16 +177,27 @@ class Transport:
         self.reading = False
 
     def loseWriteConnection(self) -> None:
-        """Close the write half."""
-        self.half_closed = True
+        """Close the write half, once everything is sent: it is, always."""
+        if not (self.half_closed or self.gone):
+            self.half_closed = self.closed = True
+            if IHalfCloseableProtocol.providedBy(self.protocol):
+                self.protocol.writeConnectionLost()
 
     def loseConnection(self) -> None:
-        """Close, once everything is sent: it is, always."""
-        self.end(ConnectionDone())
+        """Close, once everything is sent."""
+        if not (self.disconnecting or self.gone):
+            self.closed = True
+            self._ending(ConnectionDone())
 
     def abortConnection(self) -> None:
         """Close at once."""
-        self.end(ConnectionLost())
+        if not (self.aborted or self.gone):
+            self.aborted = True
+            self._ending(ConnectionAborted())
+
+    def _ending(self, reason: Exception) -> None:
+        self.disconnecting, self.reading = True, False
+        self._clock.callLater(0, self.end, reason)
 
     def end(self, reason: Exception) -> None:
         """The connection is over, which its protocol hears once."""
@@ -215,12 +253,12 @@ class Connection:
     @property
     def reading(self) -> bool:
         """Whether the daemon reads from this connection."""
-        return self.transport.reading and not self.transport.gone
+        return self.transport.reading and not self.transport.disconnecting
 
     @property
     def closed(self) -> bool:
         """Whether the daemon has closed its side, or all of it."""
-        return self.transport.half_closed or self.transport.gone
+        return self.transport.half_closed or self.transport.disconnecting
 
     @property
     def received(self) -> bytes:
@@ -247,6 +285,66 @@ class Connection:
     def leave(self, clean: bool = False) -> None:
         """The peer is gone."""
         self.transport.end(ConnectionDone() if clean else ConnectionLost())
+
+
+@define(eq=False)
+class Dial:
+    """A connection that the daemon asked for, and its far end once that has accepted."""
+
+    host: str
+    port: int
+    _factory: Any
+    _clock: Timers
+    transport: Transport | None = None
+    over: bool = False
+    """Whether it came to nothing."""
+
+    def accept(self) -> None:
+        """The far end accepts."""
+        self.transport = Transport(self._clock)
+        self.transport.protocol = self._factory.buildProtocol(_PEER)
+        self.transport.protocol.makeConnection(self.transport)
+
+    def getDestination(self) -> IPv4Address:
+        """Where it is to lead."""
+        return IPv4Address("TCP", self.host, self.port)
+
+    def refuse(self) -> None:
+        """Nobody is there."""
+        self._fail(ConnectionRefusedError())
+
+    def stopConnecting(self) -> None:
+        """The daemon gives up."""
+        self._fail(UserError())
+
+    def _fail(self, reason: Exception) -> None:
+        self.over = True
+        self._factory.clientConnectionFailed(self, Failure(reason))
+        self._factory.doStop()
+
+    def send(self, data: bytes) -> None:
+        """Bytes arrive at the daemon, which must be reading."""
+        assert self.transport is not None
+        if not self.transport.reading:
+            raise RuntimeError("the daemon does not read")
+        self.transport.protocol.dataReceived(data)
+
+    def end(self) -> None:
+        """The far end has sent its last."""
+        assert self.transport is not None
+        self.transport.protocol.readConnectionLost()
+
+    def fail(self, *, behind: bool = False) -> None:
+        """The connection breaks; if `behind`, while the far end takes no more."""
+        assert self.transport is not None
+        if behind:
+            self.transport.producer.pauseProducing()
+        self.transport.end(ConnectionLost())
+
+    @property
+    def open(self) -> bool:
+        """Whether there is a connection."""
+        return self.transport is not None and not self.transport.gone
 
 
 def quiet_config(**changes: Any) -> Config:
@@ -290,7 +388,7 @@ class MemoryDaemon:
     def connect(self) -> Connection:
         """A new connection."""
         channel: Any = self.site.buildProtocol(_PEER)  # type: ignore[no-untyped-call]
-        transport = Transport()
+        transport = Transport(self.clock)
         transport.protocol = channel
         channel.makeConnection(transport)
         connection = Connection(channel, transport)
@@ -298,9 +396,13 @@ class MemoryDaemon:
         return connection
 
     def close(self) -> None:
-        """Every peer leaves."""
+        """Every peer leaves, and everybody the daemon has connected to."""
         for connection in self.connections:
             connection.leave()
+        for dial in self.clock.dials:
+            if dial.open:
+                dial.fail()
+        self.clock.settle()
 
     def left(self) -> list[str]:
         """What is still there of what the daemon began, for a person to read: nothing, once every peer has left, every
@@ -310,4 +412,6 @@ class MemoryDaemon:
         found += ["a child that runs" for child in self.children.all if not child.exited]
         found += [f"a fault that it cannot go on with: {reason}" for reason in self.failed]
         found += ["work for the pool"] * len(self.threads.waiting)
+        waiting = [dial for dial in self.clock.dials if dial.transport is None and not dial.over]
+        found += [f"a connection to port {dial.port} that is waited for" for dial in waiting]
         return found

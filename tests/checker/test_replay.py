@@ -32,11 +32,11 @@ from checker.cli import main
 from checker.model import ModelError
 from checker.replay import adapters, edges, traces
 from checker.replay.adapters import ADAPTERS, adapter
-from checker.replay.run import Divergence, play
 from checker.replay.tours import graph, tours
 from checker.replay.websocket import frames, text
 from checker.replay.wire import Says, first_answer
 from checker.replay.world import MemoryDaemon
+from tests.checker.replaying import MOST, first_divergence
 
 QUICK = (
     "bootstrap_exec:deployment_invariant_held",
@@ -44,20 +44,6 @@ QUICK = (
     "lifecycle:drain",
     "lifecycle:acknowledge",
 )
-MOST = 20_000
-
-
-def first_divergence(key: str) -> Divergence | None:
-    """The first run of a configuration after which the daemon differs, made short."""
-    model = models.load(key)
-    for variant in adapter(model.name).variants:
-        whole, runs = edges.plan(model, variant, MOST)
-        begin = edges.in_memory(model, variant)
-        for run in runs:
-            found = play(begin, whole.trace(run))
-            if found is not None:
-                return edges.distinct(begin, whole, [found])[0]
-    return None
 
 
 @pytest.mark.parametrize("key", QUICK)
@@ -74,7 +60,6 @@ def test_runs_go_over_every_edge(name: str) -> None:
         if key.partition(":")[0] != name:
             continue
         kind = adapter(name)
-        model = kind.begins(models.load(key), True)
         for variant in kind.variants:
             whole, runs = edges.plan(models.load(key), variant, MOST)
             assert whole.complete
@@ -83,7 +68,7 @@ def test_runs_go_over_every_edge(name: str) -> None:
                 (node, way)
                 for node, ways in enumerate(whole.ways)
                 for way in range(len(ways))
-                if whole.wanted[node] and kind.wants(model.events[ways[way].event], variant)
+                if whole.asked[node][way]
             }
             for run in runs:  # and each is one: it begins at the beginning, and every step where the last led
                 places = [0, *(whole.ways[node][number].to for node, number in run)]

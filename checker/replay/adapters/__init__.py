@@ -16,6 +16,7 @@ ADAPTERS: Final = {
     "product": ("product", "Product"),
     "stdin": ("stdin", "StdinWrites"),
     "supervision": ("supervision", "Supervised"),
+    "tunnel": ("tunnel", "Tunnelled"),
     "hooks": ("hooks", "Hooks"),
     "lifecycle": ("lifecycle", "Life"),
 }
