@@ -11,18 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from checker import models, pins
-from checker.check import Exit, Options, Verdict, asked, check, judge, worst
+from checker.check import Exit, Options, asked, check, judge, worst
 from checker.commands.arguments import add_workers, positive, seconds, size, workers
 from checker.commands.output import keys, write
 from checker.limits import Limits
 from checker.model import Model, ModelError
-from checker.report import text
+from checker.report.formats import FORMATS, Checked, form
 from checker.result import Result
 
 if TYPE_CHECKING:
     from checker.fleet import Fleet
-
-Checked = tuple[Result, Verdict, str | None]
 
 
 def add(commands: Any) -> None:
@@ -58,7 +56,7 @@ def add(commands: Any) -> None:
     command.add_argument("--resume", action="store_true", help="go on from the checkpoint")
     command.add_argument("--progress", action="store_true", help="say where the search is, once a second")
     command.add_argument("--coverage", action="store_true", help="say which responses each event gave")
-    command.add_argument("--format", choices=("text", "json", "junit", "sarif", "mermaid"), default="text")
+    command.add_argument("--format", choices=("text", *FORMATS), default="text")
     command.add_argument("--output", metavar="FILE", help="instead of standard output")
 
 
@@ -66,29 +64,30 @@ def run(given: argparse.Namespace) -> Exit:
     """Search and decide. Raises ModelError for what cannot be done; OSError."""
     if given.resume and not given.checkpoint:
         raise ModelError("--resume needs --checkpoint")
-    at_once = given.format == "text" and not given.output
-    if given.scheduler and (not at_once or given.progress or given.spill or given.checkpoint):
-        raise ModelError(
-            "with --scheduler there is text on standard output alone, and nothing is kept on disk"
-        )
+    if given.scheduler and (given.progress or given.spill or given.checkpoint):
+        raise ModelError("with --scheduler nothing is kept on disk, and there is no progress to be seen")
     found = _load(given)
     if given.checkpoint and len(found) > 1:
         raise ModelError("a checkpoint is of one configuration; name it")
+    at_once = given.format == "text" and not given.output
     codes: list[Exit] = []
-    reports: list[Checked] = []
+    parts: list[Any] = []
     with workers(given) as fleet:
-        if at_once:
-            for lines, ends in _told(found, given, fleet):
-                write(lines)
-                codes += ends
-        else:
-            reports = [_checked(given, model) for model in found]
-            codes += [code for one in reports for code in _ends(one)]
+        for part, ends in _told(found, given, fleet):
+            codes += ends
+            if at_once:
+                write(part)
+            else:
+                parts.append(part)
     if given.strict:
         codes.append(_strict(found))
     code = worst(codes)
     if not at_once:
-        _deliver(given, reports, code)
+        report = form(given.format, given.coverage).whole(parts, code)
+        if given.output:
+            Path(given.output).write_text(report)
+        else:
+            sys.stdout.write(report)
     return code
 
 
@@ -119,14 +118,13 @@ def _ends(one: Checked) -> list[Exit]:
     return [judged.code, Exit.DRIFTED] if drift else [judged.code]
 
 
-Told = tuple[list[str], list[Exit]]
-"""The lines about one configuration, and what it comes to."""
+Told = tuple[Any, list[Exit]]
+"""What there is to say about one configuration, and what it comes to."""
 
 
 def _tell(given: argparse.Namespace, model: Model, fleet: "Fleet | None" = None) -> Told:
     one = _checked(given, model, fleet)
-    lines = list(text.check(*one))
-    return [*lines, *(text.coverage(one[0]) if given.coverage else ())], _ends(one)
+    return form(given.format, given.coverage).part(*one), _ends(one)
 
 
 def tell_named(given: argparse.Namespace, key: str) -> Told:
@@ -185,29 +183,3 @@ def _strict(found: Iterable[Model]) -> Exit:
     for line in told:
         sys.stderr.write(f"{line}\n")
     return Exit.VACUOUS if told else Exit.HOLDS
-
-
-def _deliver(given: argparse.Namespace, checked: list[Checked], code: Exit) -> None:
-    """Write the report of a check in the format asked for."""
-    if given.format == "text":
-        report = "".join(f"{line}\n" for one in checked for line in text.check(*one))
-    elif given.format == "mermaid":
-        from checker.report.mermaid import diagram
-
-        violated = [
-            (result, prop) for result, judged, _ in checked for prop in (*judged.unexpected, *judged.expected)
-        ]
-        report = "\n".join(diagram(result.trace(prop), prop.name) for result, prop in violated)
-    else:
-        from agentd import __version__
-        from checker.report import machine
-
-        report = {
-            "json": lambda: machine.as_json(checked, code),
-            "junit": lambda: machine.as_junit(checked),
-            "sarif": lambda: machine.as_sarif(checked, __version__),
-        }[given.format]()
-    if given.output:
-        Path(given.output).write_text(report)
-    else:
-        sys.stdout.write(report)

@@ -1,19 +1,21 @@
-"""Reports for machines: JSON, JUnit XML, and SARIF 2.1.0."""
+"""Reports for machines: JSON, JUnit XML, and SARIF 2.1.0.
+
+What there is to say about one configuration is plain data, made where it was checked, perhaps in another process; a
+report puts the parts together.
+"""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from agentd import __version__
 from checker.check import Exit, Verdict
 from checker.properties import Property
 from checker.report import text
 from checker.report.words import kind, say, verdict
 from checker.result import Result, Trace
-
-Checked = tuple[Result, Verdict, str | None]
-"""One configuration: what was found, what it comes to, and how its counts drifted."""
 
 _SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
@@ -40,14 +42,13 @@ def trace_data(trace: Trace) -> dict[str, Any]:
     }
 
 
-def as_json(checked: Iterable[Checked], code: Exit) -> str:
+def as_json(parts: Sequence[dict[str, Any]], code: Exit) -> str:
     """Everything, as one object."""
-    return (
-        json.dumps({"exit": int(code), "configurations": [_data(*one) for one in checked]}, indent=2) + "\n"
-    )
+    return json.dumps({"exit": int(code), "configurations": list(parts)}, indent=2) + "\n"
 
 
-def _data(result: Result, judged: Verdict, drift: str | None) -> dict[str, Any]:
+def json_part(result: Result, judged: Verdict, drift: str | None) -> dict[str, Any]:
+    """One configuration: counts, properties with their traces, coverage."""
     expected = set(judged.expected)
     return {
         "model": result.model.key,
@@ -90,34 +91,37 @@ def _all(result: Result) -> list[Property]:
     return list(dict.fromkeys([*result.model.properties, *result.hits]))
 
 
-def as_junit(checked: Iterable[Checked]) -> str:
-    """A test suite for each configuration, a test case for each property and one for the pinned counts."""
+def as_junit(parts: Sequence[ElementTree.Element], code: Exit) -> str:
+    """A test suite for each configuration."""
     suites = ElementTree.Element("testsuites", name="checker")
-    for result, judged, drift in checked:
-        suite = ElementTree.SubElement(
-            suites, "testsuite", name=result.model.key, time=f"{result.seconds:.3f}"
-        )
-        failures = skipped = 0
-        for prop in _all(result):
-            case = ElementTree.SubElement(suite, "testcase", classname=result.model.key, name=prop.name)
-            told = verdict(prop, result)
-            if told == "undecided":
-                skipped += 1
-                ElementTree.SubElement(case, "skipped", message=f"stopped at {result.limit}")
-            elif told == "unwitnessed" or prop in judged.unexpected or prop.name in judged.unbroken:
-                failures += 1
-                failure = ElementTree.SubElement(case, "failure", message=_message(prop, told))
-                if told == "violated":
-                    failure.text = "\n" + "\n".join(text.steps(result.trace(prop))) + "\n"
-        case = ElementTree.SubElement(suite, "testcase", classname=result.model.key, name="pinned counts")
-        if drift:
-            failures += 1
-            ElementTree.SubElement(case, "failure", message=drift)
-        suite.set("tests", str(len(suite)))
-        suite.set("failures", str(failures))
-        suite.set("skipped", str(skipped))
+    suites.extend(parts)
     ElementTree.indent(suites)
     return ElementTree.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def junit_part(result: Result, judged: Verdict, drift: str | None) -> ElementTree.Element:
+    """A test case for each property, and one for the pinned counts."""
+    suite = ElementTree.Element("testsuite", name=result.model.key, time=f"{result.seconds:.3f}")
+    failures = skipped = 0
+    for prop in _all(result):
+        case = ElementTree.SubElement(suite, "testcase", classname=result.model.key, name=prop.name)
+        told = verdict(prop, result)
+        if told == "undecided":
+            skipped += 1
+            ElementTree.SubElement(case, "skipped", message=f"stopped at {result.limit}")
+        elif told == "unwitnessed" or prop in judged.unexpected or prop.name in judged.unbroken:
+            failures += 1
+            failure = ElementTree.SubElement(case, "failure", message=_message(prop, told))
+            if told == "violated":
+                failure.text = "\n" + "\n".join(text.steps(result.trace(prop))) + "\n"
+    case = ElementTree.SubElement(suite, "testcase", classname=result.model.key, name="pinned counts")
+    if drift:
+        failures += 1
+        ElementTree.SubElement(case, "failure", message=drift)
+    suite.set("tests", str(len(suite)))
+    suite.set("failures", str(failures))
+    suite.set("skipped", str(skipped))
+    return suite
 
 
 def _message(prop: Property, told: str) -> str:
@@ -126,31 +130,36 @@ def _message(prop: Property, told: str) -> str:
     return f"{prop.name}: {told}" + (f". {prop.meaning}" if prop.meaning else "")
 
 
-def as_sarif(checked: Iterable[Checked], version: str) -> str:
-    """Violations as results with their steps as a code flow, located at the property that is violated."""
-    rules: dict[str, dict[str, Any]] = {}
-    results = []
-    for result, judged, drift in checked:
-        for prop in (*judged.unexpected, *judged.unwitnessed):
-            rules.setdefault(prop.name, _rule(prop))
-            told = verdict(prop, result)
-            found: dict[str, Any] = {
-                "ruleId": prop.name,
-                "level": "error",
-                "message": {"text": f"{result.model.key}: {_message(prop, told)}"},
-                "locations": [_location(prop)],
-            }
-            if told == "violated":
-                flow = [{"location": {"message": {"text": line}}} for line in text.steps(result.trace(prop))]
-                found["codeFlows"] = [{"threadFlows": [{"locations": flow}]}]
-            results.append(found)
-        for line in (*(f"not broken: {name}" for name in judged.unbroken), *([drift] if drift else [])):
-            rules.setdefault("pinned counts", {"id": "pinned counts"})
-            message = {"text": f"{result.model.key}: {line}"}
-            results.append({"ruleId": "pinned counts", "level": "error", "message": message})
-    driver = {"name": "agentd checker", "version": version, "rules": list(rules.values())}
+def as_sarif(parts: Sequence[dict[str, Any]], code: Exit) -> str:
+    """One run of the checker, with what it complains of."""
+    rules = {rule["id"]: rule for part in reversed(parts) for rule in reversed(part["rules"])}
+    driver = {"name": "agentd checker", "version": __version__, "rules": list(reversed(rules.values()))}
+    results = [result for part in parts for result in part["results"]]
     run = {"tool": {"driver": driver}, "results": results}
     return json.dumps({"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
+
+
+def sarif_part(result: Result, judged: Verdict, drift: str | None) -> dict[str, Any]:
+    """Violations as results with their steps as a code flow, located at the property that is violated."""
+    rules, results = [], []
+    for prop in (*judged.unexpected, *judged.unwitnessed):
+        rules.append(_rule(prop))
+        told = verdict(prop, result)
+        found: dict[str, Any] = {
+            "ruleId": prop.name,
+            "level": "error",
+            "message": {"text": f"{result.model.key}: {_message(prop, told)}"},
+            "locations": [_location(prop)],
+        }
+        if told == "violated":
+            flow = [{"location": {"message": {"text": line}}} for line in text.steps(result.trace(prop))]
+            found["codeFlows"] = [{"threadFlows": [{"locations": flow}]}]
+        results.append(found)
+    for line in (*(f"not broken: {name}" for name in judged.unbroken), *([drift] if drift else [])):
+        rules.append({"id": "pinned counts"})
+        message = {"text": f"{result.model.key}: {line}"}
+        results.append({"ruleId": "pinned counts", "level": "error", "message": message})
+    return {"rules": rules, "results": results}
 
 
 def _rule(prop: Property) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The checker on a Dask cluster of this machine: the same answers, and refusals in one line."""
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -101,6 +102,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             process.stop()
 
 
+TAKEN = re.compile(r'"seconds": \S+|time="\S+"|, \S+ s, \S+ M/s')
+"""How long something took, in any of the formats."""
+
+
 def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[str]]:
     """What a command says, without how long it took."""
     code = main(arguments)
@@ -118,6 +123,23 @@ def test_a_check_says_the_same(cluster: str, capsys: pytest.CaptureFixture[str])
         here = told(capsys, *arguments, "--jobs", "1")
         assert told(capsys, *arguments, "--scheduler", cluster) == here
         assert here[1]
+
+
+@pytest.mark.parametrize("form", ["json", "junit", "sarif", "mermaid", "text"])
+def test_a_report_is_the_same(
+    cluster: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, form: str
+) -> None:
+    keys = ("stdin", "lifecycle", "bootstrap_exec:deployment_invariant_broken")
+    found = []
+    for who in (("--jobs", "1"), ("--jobs", "2"), ("--scheduler", cluster)):
+        file = tmp_path / who[1].replace("/", "")
+        assert main(["check", *keys, *who, "--format", form, "--coverage", "--output", str(file)]) == 1
+        assert capsys.readouterr().out == ""
+        found.append(TAKEN.sub("", file.read_text()))
+    assert found[0] == found[1] == found[2]
+    assert (
+        "attacker never authorized" in found[0] or form == "sarif"
+    )  # which has no violations that are expected
 
 
 def test_the_matrix_is_the_same(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -317,9 +339,9 @@ def test_a_scheduler_that_goes_is_one_line(
 
 
 def test_what_a_fleet_cannot_do_is_said(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in (("--format", "json"), ("--spill", "/tmp"), ("--progress",), ("--output", "/dev/null")):
+    for arguments in (("--checkpoint", "/tmp"), ("--spill", "/tmp"), ("--progress",)):
         assert main(["check", "stdin", "--scheduler", cluster, *arguments]) == 2
-        assert capsys.readouterr().err.startswith("checker: with --scheduler there is text")
+        assert capsys.readouterr().err.startswith("checker: with --scheduler nothing is kept on disk")
 
 
 def test_what_is_raised_there_is_raised_here(cluster: str) -> None:
