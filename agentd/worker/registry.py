@@ -7,6 +7,7 @@ of a failure.
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib import resources
 from types import ModuleType
 from typing import Any, Final
@@ -107,8 +108,9 @@ def functions(families: Iterable[ModuleType]) -> list[Function]:
     return [function for family in families for function in family.FUNCTIONS]
 
 
+@cache
 def load() -> dict[str, Any]:
-    """What is published of the 29 functions, by their ids."""
+    """What is published of the 29 functions, by their ids; for reading only."""
     text = resources.files("agentd.worker").joinpath("functions.json").read_text("utf-8")
     found: dict[str, Any] = json.loads(text)
     return found

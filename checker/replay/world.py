@@ -349,7 +349,12 @@ class Dial:
 
 def quiet_config(**changes: Any) -> Config:
     """A configuration for a daemon in memory: nothing of this machine is changed or read beyond what it must."""
-    settings: dict[str, Any] = {"repair_identity": False, "hooks_dir": os.devnull}
+    settings: dict[str, Any] = {
+        "repair_identity": False,
+        "hooks_dir": os.devnull,
+        "passwd_file": os.devnull,
+        "group_file": os.devnull,
+    }
     return Config(**{**settings, **changes})
 
 

@@ -23,6 +23,16 @@ def test_autobahn_has_what_is_overridden_and_called() -> None:
         assert list(inspect.signature(getattr(WebSocketServerProtocol, name)).parameters) == parameters, name
 
 
+def test_autobahn_takes_settings_over_where_that_is_replaced() -> None:
+    source = inspect.getsource(WebSocketProtocol._connectionMade)
+    assert "setattr(self, configAttr, getattr(self.factory, configAttr))" in source
+    assert "CONFIG_ATTRS" not in source.replace("in self.CONFIG_ATTRS:", "", 1)
+    assert [
+        *WebSocketProtocol.CONFIG_ATTRS_COMMON,
+        *WebSocketProtocol.CONFIG_ATTRS_SERVER,
+    ] == WebSocketServerProtocol.CONFIG_ATTRS
+
+
 def test_autobahn_fails_connections_in_one_place() -> None:
     """Every violation ends in `_fail_connection`, and with `failByDrop` parsing stops there."""
     for name in ("_protocol_violation", "_invalid_payload"):

@@ -13,8 +13,6 @@ import base64
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-
 from agentd.rules.tunnel import Action, CloseCode, CloseFrame, Do, Stage, Tunnel
 from agentd.tunnel import noise
 from agentd.tunnel.websocket import PROTOCOL_ERROR, VIOLATIONS
@@ -84,13 +82,13 @@ class Tunnelled(OnPath):
     def _relayed(self, far: Far, near: Near) -> None:
         self._opened(far.tunnel.verified, True, far.tunnel.port, CALLER)
         if far.tunnel.verified:
-            self._deliver(frame(BINARY, self._greeting(near.client.offers)))
+            self._deliver(frame(BINARY, self.client.greet(near.client.offers)))
             reply = self.socket.news()
             if len(reply) != 1 or reply[0] is None:
                 raise NoAnswer("the handshake was not answered")
-            for end in (self.client, self.twin):
-                if end.read(reply[0][1]) is None:
-                    raise NoAnswer("the handshake was answered, and not by the pinned daemon")
+            if self.client.read(reply[0][1]) is None:
+                raise NoAnswer("the handshake was answered, and not by the pinned daemon")
+            self.twin = self.client.twin()
         dial = self._dial()
         if dial is None:
             raise NoAnswer("the guest is not connected to")
@@ -107,14 +105,9 @@ class Tunnelled(OnPath):
         head, found, _ = connection.received.partition(b"\r\n\r\n")
         if not found or not head.startswith(b"HTTP/1.1 101 "):
             raise NoAnswer("there was no upgrade")
-        ephemeral = X25519PrivateKey.generate()
-        self.client, self.twin = End(secret, ephemeral), End(secret, ephemeral)
+        self.client = End(secret)
         self.verified = verified
         self.socket = Socket(connection, len(head) + len(found))
-
-    def _greeting(self, offers: bool) -> bytes:
-        self.twin.greet(offers)
-        return self.client.greet(offers)
 
     def _before(self, step: Step) -> dict[str, Hashable]:
         return dict(zip(self.names_of, step.before, strict=True))
@@ -270,7 +263,9 @@ class Tunnelled(OnPath):
         if one.kind == "close":
             return close(one.code or CloseCode.FINISHED)
         if one.kind == "hello":
-            return frame(BINARY, self._greeting(bool(one.data)))
+            greeting = self.client.greet(bool(one.data))
+            self.twin = self.client.twin()
+            return frame(BINARY, greeting)
         return frame(BINARY, self.client.seal(one.data) if one.kind == "sealed" else one.data)
 
     # -- the state ------------------------------------------------------------------------------------------

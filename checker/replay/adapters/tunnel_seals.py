@@ -1,7 +1,8 @@
 """A client's end of a tunnel's seals, and the daemon's connection to it."""
 
+from copy import copy
+
 from attrs import define
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from agentd.rules.tunnel import flags
 from agentd.tunnel import noise
@@ -15,11 +16,22 @@ SEED = bytes(range(32))
 
 
 class End:
-    """A client's end of the seals. Two with one ephemeral key are alike."""
+    """A client's end of the seals."""
 
-    def __init__(self, secret: bytes, ephemeral: X25519PrivateKey) -> None:
-        self._handshake = noise.initiator(secret, noise.public_key(SEED), ephemeral=ephemeral)
+    def __init__(self, secret: bytes) -> None:
+        self._handshake = noise.initiator(secret, noise.public_key(SEED))
         self._session: noise.Session | None = None
+
+    def twin(self) -> "End":
+        """Another that opens what this one will."""
+        found = copy(self)
+        found._handshake = copy(self._handshake)
+        found._handshake._steps = list(self._handshake._steps)
+        found._handshake._cipher = copy(self._handshake._cipher)
+        if self._session is not None:
+            sending, receiving = copy(self._session._sending), copy(self._session._receiving)
+            found._session = noise.Session(sending, receiving, self._session.handshake_hash)
+        return found
 
     def greet(self, offers: bool) -> bytes:
         """The first message of the handshake."""
