@@ -67,14 +67,18 @@ class Started:
         self._log = open(os.path.join(self._directory, "log"), "w+b")  # noqa: SIM115  # closed by stop
         environ = {name: value for name, value in os.environ.items() if not name.startswith("AGENTD_")}
         environ.pop("PYTHONPATH", None)
-        self.process = subprocess.Popen(
-            arguments,
-            cwd=self._directory,
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-        )
+        try:
+            self.process = subprocess.Popen(
+                arguments,
+                cwd=self._directory,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=subprocess.STDOUT,
+            )
+        except OSError:
+            self._clean_up()
+            raise
 
     def wait(self, request: bytes) -> Connection:
         """Send `request` until it is answered 200; the connection that was is returned."""
@@ -111,6 +115,9 @@ class Started:
             except subprocess.TimeoutExpired:
                 self.process.kill()
         self.process.wait()
+        self._clean_up()
+
+    def _clean_up(self) -> None:
         self._log.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 

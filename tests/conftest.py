@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -34,9 +35,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason=f"needs {program} (Debian package {package})"))
 
 
+@pytest.fixture(scope="session")
+def temporary_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A temporary directory of this process alone, so that what a test leaves there can be told.
+
+    pytest's own stays where it is.
+    """
+    tmp_path_factory.getbasetemp()
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="agentd-tests-") as name:
+        os.chmod(name, 0o1777)  # as the one it stands for
+        patch.setattr(tempfile, "tempdir", name)
+        patch.setenv("TMPDIR", name)
+        yield
+
+
 @pytest.fixture(autouse=True)
-def nothing_left() -> Iterator[None]:
-    """Fails a test that leaves a timer, a port, a child or a descriptor behind."""
+def nothing_left(temporary_directory: None) -> Iterator[None]:
+    """Fails a test that leaves a timer, a port, a child, a descriptor or a temporary file behind."""
     from twisted.internet import reactor
 
     before = Census.take(started(reactor))

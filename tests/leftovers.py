@@ -1,13 +1,14 @@
 """What a test may leave behind in the process that tests: nothing.
 
-pytest-twisted keeps one reactor for all tests, so what one leaves there (a timer, a port, a reader), or in the
-process (a child, a descriptor), would be met by the next. `Census` is a look at all of it, and the fixture
-`nothing_left` of ``tests/conftest.py`` compares two. Closing takes a turn or two of the reactor, or a thread that
-ends, so what is left is looked at again for a while before it is held against the test.
+pytest-twisted keeps one reactor for all tests, so what one leaves there (a timer, a port, a reader), in the process
+(a child, a descriptor) or in its temporary directory would be met by the next. `Census` is a look at all of it, and
+the fixture `nothing_left` of ``tests/conftest.py`` compares two. Closing takes a turn or two of the reactor, or a
+thread that ends, so what is left is looked at again for a while before it is held against the test.
 """
 
 import gc
 import os
+import tempfile
 import time
 from typing import Any, Final, Self
 
@@ -32,6 +33,8 @@ class Census:
     """Pids, zombies included."""
     descriptors: frozenset[tuple[int, str]]
     """Numbers, and what they are open on."""
+    files: frozenset[str]
+    """Names in the temporary directory."""
 
     @classmethod
     def take(cls, reactor: Any) -> Self:
@@ -41,6 +44,7 @@ class Census:
             selectables=frozenset(reactor.getReaders()) | frozenset(reactor.getWriters()),
             children=frozenset(_children()),
             descriptors=frozenset(_descriptors()),
+            files=frozenset(_files()),
         )
 
     def left(self, before: "Census") -> list[str]:
@@ -50,6 +54,7 @@ class Census:
             *(f"a reader or writer: {each!r}" for each in self.selectables - before.selectables),
             *(f"a child: {_command(pid)}" for pid in self.children - before.children),
             *(f"descriptor {fd}: {target}" for fd, target in self.descriptors - before.descriptors),
+            *(f"a temporary file: {name}" for name in self.files - before.files),
         ]
 
 
@@ -90,6 +95,11 @@ def _command(pid: int) -> str:
             return f"{pid} {file.read().replace(bytes(1), b' ').decode(errors='replace')}"
     except OSError:
         return str(pid)
+
+
+def _files() -> list[str]:
+    # The checker's go with the process that has them.
+    return [name for name in os.listdir(tempfile.gettempdir()) if not name.startswith("agentd-checker-")]
 
 
 def _descriptors() -> list[tuple[int, str]]:

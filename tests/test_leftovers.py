@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Callable
 
 import pytest
@@ -40,6 +41,12 @@ def a_descriptor() -> Undo:
     return lambda: os.close(fd)
 
 
+def a_temporary_file() -> Undo:
+    fd, name = tempfile.mkstemp()
+    os.close(fd)
+    return lambda: os.unlink(name)
+
+
 @pytest.mark.parametrize(
     ("make", "named"),
     [
@@ -48,6 +55,7 @@ def a_descriptor() -> Undo:
         (a_child, "child"),
         (a_zombie, "child"),
         (a_descriptor, "descriptor"),
+        (a_temporary_file, "a temporary file"),
     ],
 )
 @pytest_twisted.ensureDeferred

@@ -209,7 +209,7 @@ def chromium(directory: Path) -> Iterator[Browser]:
         process = subprocess.Popen(
             ["/bin/sh", "-c", _WITH_PIPES, "sh", *pipes, *arguments],
             pass_fds=(read_commands, write_answers),
-            env={**os.environ, "HOME": str(directory)},
+            env={**os.environ, "HOME": str(directory), "TMPDIR": str(directory)},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
