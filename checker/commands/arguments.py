@@ -1,12 +1,17 @@
 """Values of options that several commands take."""
 
+import os
 from argparse import ArgumentParser, Namespace
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from checker.model import ModelError
 
 if TYPE_CHECKING:
     from checker.fleet import Fleet
 
+TOKEN_VARIABLE = "AGENTD_TOKEN"
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -14,6 +19,14 @@ def positive(value: str) -> int:
     """A whole number, at least 1."""
     number = int(value)
     if number <= 0:
+        raise ValueError
+    return number
+
+
+def count(value: str) -> int:
+    """A whole number, not less than nothing."""
+    number = int(value)
+    if number < 0:
         raise ValueError
     return number
 
@@ -34,8 +47,34 @@ def size(value: str) -> int:
 
 # What argparse says of a value these refuse: "invalid <name> value".
 positive.__name__ = "positive integer"
+count.__name__ = "number"
 seconds.__name__ = "number of seconds"
 size.__name__ = "number of bytes"
+
+
+def add_daemon(command: ArgumentParser) -> None:
+    """Declare which daemon is meant, and how patient a command is with it."""
+    command.add_argument("--url", metavar="URL", help="where the daemon is: http://HOST:PORT")
+    command.add_argument(
+        "--token",
+        metavar="T",
+        help=f"the token it holds, or is to be given; better in {TOKEN_VARIABLE}, which nobody can list",
+    )
+    command.add_argument("--token-file", metavar="FILE", help="a file with the token")
+    command.add_argument(
+        "--deadline", type=seconds, default=30.0, metavar="S", help="seconds an answer may take (30)"
+    )
+
+
+def token(given: Namespace) -> bytes:
+    """The token that was given. Raises ModelError when none was; OSError."""
+    if given.token_file:
+        found = Path(given.token_file).read_bytes().strip()
+    else:
+        found = (given.token or os.environ.get(TOKEN_VARIABLE, "")).encode()
+    if not found:
+        raise ModelError(f"{given.command} needs the token: --token, --token-file or {TOKEN_VARIABLE}")
+    return bytes(found)
 
 
 def add_workers(command: ArgumentParser) -> None:

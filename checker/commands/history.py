@@ -5,11 +5,10 @@ Exit codes: 0 it can, 1 it cannot, 2 usage, 3 unknown: the budget was used up, 4
 
 import argparse
 import os
-import sys
 from typing import TYPE_CHECKING, Any
 
-from checker.commands.arguments import positive, seconds
-from checker.commands.conform import TOKEN_VARIABLE, token
+from checker.commands.arguments import add_daemon, positive, token
+from checker.commands.output import write
 from checker.model import ModelError
 
 if TYPE_CHECKING:
@@ -29,16 +28,11 @@ def add(commands: Any) -> None:
         "--budget", type=positive, metavar="N", help="states to look at for each exec (1,000,000)"
     )
     command.add_argument("--record", action="store_true", help="record one from the daemon at --url")
-    command.add_argument("--url", metavar="URL", help="where the daemon is: http://HOST:PORT")
-    command.add_argument("--token", metavar="T", help=f"its token; better in {TOKEN_VARIABLE}")
-    command.add_argument("--token-file", metavar="FILE", help="a file with the token")
+    add_daemon(command)
     command.add_argument("--clients", type=positive, default=4, metavar="N", help="callers at once (4)")
     command.add_argument("--operations", type=positive, default=100, metavar="N", help="of each caller (100)")
     command.add_argument("--execs", type=positive, default=40, metavar="N", help="execs they are about (40)")
     command.add_argument("--seed", type=int, default=0, help="of what they ask for (0)")
-    command.add_argument(
-        "--deadline", type=seconds, default=30.0, metavar="S", help="seconds an answer may take (30)"
-    )
     command.add_argument("--output", metavar="FILE", help="keep what is recorded there")
 
 
@@ -58,8 +52,7 @@ def run(given: argparse.Namespace) -> "Exit":
     found = []
     for recorded in _histories(given):
         judged = judge_all(recorded, budget)
-        sys.stdout.writelines(f"{line}\n" for line in report(recorded, judged, budget))
-        sys.stdout.flush()
+        write(report(recorded, judged, budget))
         found.append(codes[worst(judged)] if judged else Exit.VACUOUS)
     return worst_of(found)
 

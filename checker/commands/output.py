@@ -1,7 +1,13 @@
 """What several commands do with what they have to say, and with what they were asked for."""
 
+import json
 import sys
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from checker.check import Exit
+    from checker.replay.edges import Replayed
 
 
 def write(lines: Iterable[str]) -> None:
@@ -16,3 +22,24 @@ def keys(named: Sequence[str], default_only: bool = True) -> list[str]:
     from checker import models
 
     return list(named) or list(models.every(default_only))
+
+
+def tell_replayed(replayed: "Iterable[Replayed]", form: str) -> "Exit":
+    """Say what came of replaying, each model as soon as it is done, and what that comes to."""
+    from checker.check import Exit, worst
+    from checker.report.replayed import data, lines
+
+    codes, found = [Exit.HOLDS], []
+    for one in replayed:
+        if one.divergences:
+            codes.append(Exit.DIVERGED)
+        elif not one.complete:
+            codes.append(Exit.INCOMPLETE)
+        if form == "json":
+            found.append(data(one))
+        else:
+            write(lines(one))
+    code = worst(codes)
+    if form == "json":
+        write([json.dumps({"exit": int(code), "replayed": found}, indent=2)])
+    return code

@@ -4,12 +4,11 @@ Exit codes: 0 the daemon does what the models say, 2 usage, 3 a graph was not re
 """
 
 import argparse
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
 from checker.commands.arguments import add_workers, positive, workers
-from checker.commands.output import write
+from checker.commands.output import tell_replayed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,24 +46,7 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> "Exit":
     """Replay. Raises ModelError for what cannot be replayed."""
-    from checker.check import Exit, worst
-    from checker.report.replayed import data, lines
-
-    found = []
-    codes = [Exit.HOLDS]
-    for one in _replayed(given):
-        if one.divergences:
-            codes.append(Exit.DIVERGED)
-        if not one.complete:
-            codes.append(Exit.INCOMPLETE)
-        if given.format == "json":
-            found.append(data(one))
-        else:
-            write(lines(one))
-    code = worst(codes)
-    if given.format == "json":
-        sys.stdout.write(json.dumps({"exit": int(code), "replayed": found}, indent=2) + "\n")
-    return code
+    return tell_replayed(_replayed(given), given.format)
 
 
 def _replayed(given: argparse.Namespace) -> "Iterator[Replayed]":

@@ -8,7 +8,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from checker.commands.arguments import positive, seconds
+from checker.commands.arguments import count, positive, seconds
 from checker.commands.output import write
 from checker.model import ModelError
 
@@ -17,16 +17,6 @@ if TYPE_CHECKING:
 
     from checker.check import Exit
     from checker.schedules.search import Ran, Searched
-
-
-def _count(value: str) -> int:
-    number = int(value)
-    if number < 0:
-        raise ValueError
-    return number
-
-
-_count.__name__ = "number"
 
 
 def add(commands: Any) -> None:
@@ -38,14 +28,14 @@ def add(commands: Any) -> None:
     command.add_argument("--list", action="store_true", help="say what there is")
     command.add_argument(
         "--bound",
-        type=_count,
+        type=count,
         default=3,
         metavar="N",
         help="deviations from the usual order, all of them (3)",
     )
     command.add_argument(
         "--random",
-        type=_count,
+        type=count,
         default=200,
         metavar="N",
         help="schedules drawn at random, beyond the bound (200)",

@@ -19,9 +19,10 @@ from enum import Enum, unique
 from pathlib import Path
 from typing import Any, Final
 
-from attrs import asdict, frozen
+from attrs import asdict, evolve, frozen
 
 from checker.model import ModelError
+from checker.replay.wire import Answer
 
 VERSION: Final = 1
 
@@ -58,6 +59,19 @@ class Operation:
     def pending(self) -> bool:
         """Whether nobody knows what became of it: it may have happened at any later time, or never."""
         return self.responded is None
+
+
+def answered(operation: Operation, responded: float, answer: Answer) -> Operation:
+    """An operation with its answer: of a body no more than what the specification speaks of."""
+    fields = answer.fields()
+    return evolve(
+        operation,
+        responded=responded,
+        status=answer.status,
+        error=fields.get("error"),
+        phase=fields.get("phase"),
+        outcome="exit_code" in fields,
+    )
 
 
 @frozen

@@ -7,21 +7,18 @@ operation like any other. Now and then a caller asks and leaves before it knows 
 """
 
 import base64
-import http.client
-import json
 import random
 import secrets
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final
-from urllib.parse import urlsplit
+from typing import Final
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
-from checker.histories.history import History, Op, Operation, history
+from checker.histories.history import History, Op, Operation, answered, history
 from checker.model import ModelError
-from checker.replay.sockets import SocketSubject
+from checker.replay.sockets import Client, SocketSubject, bearer
 from checker.replay.wire import NoAnswer
 
 WEIGHTS: Final = {Op.START: 4, Op.START_UNSPAWNED: 1, Op.POLL: 8, Op.ACK: 4, Op.RELEASE: 3}
@@ -75,7 +72,7 @@ def record(work: Workload) -> History:
     tidy.close()
     # Ids are told by their places: two recordings of one seed ask the same.
     places = {name: f"exec-{number}" for number, name in enumerate(ids)}
-    return history((_renamed(one, places) for caller in callers for one in caller.seen), ttl)
+    return history((evolve(one, exec=places[one.exec]) for caller in callers for one in caller.seen), ttl)
 
 
 def _kept_for(daemon: SocketSubject) -> float | None:
@@ -88,20 +85,6 @@ def _kept_for(daemon: SocketSubject) -> float | None:
     return float(kept) if isinstance(kept, int | float) else None
 
 
-def _renamed(one: Operation, places: dict[str, str]) -> Operation:
-    return Operation(
-        one.client,
-        places[one.exec],
-        one.op,
-        one.invoked,
-        one.responded,
-        one.status,
-        one.error,
-        one.phase,
-        one.outcome,
-    )
-
-
 class _Caller:
     """One thread's caller."""
 
@@ -110,7 +93,7 @@ class _Caller:
         self._number = number
         self._ids = ids
         self._random = random.Random(f"{work.seed}/{number}")
-        self._connection: http.client.HTTPConnection | None = None
+        self._client = Client(work.url, work.deadline)
         self.seen: list[Operation] = []
 
     def run(self) -> None:
@@ -122,41 +105,20 @@ class _Caller:
             begin = done * (further + 1) // self._work.operations
             name = self._random.choice(self._ids[begin : begin + AT_ONCE])
             self.seen.append(self._do(op, name, self._random.random() < LEAVING))
-        self._close()
+        self._client.close()
 
     def _do(self, op: Op, name: str, leaves: bool) -> Operation:
         method, target, value = REQUESTS[op](name)
-        invoked = time.monotonic()
-        try:
-            response = self._send(method, target, value, leaves)
-            if response is None:
-                return Operation(self._number, name, op, invoked)
-            body = response.read()
-        except (OSError, http.client.HTTPException):
-            self._close()
-            return Operation(self._number, name, op, invoked)
-        responded = time.monotonic()
-        return answered(Operation(self._number, name, op, invoked), responded, response.status, body)
-
-    def _send(self, method: str, target: str, value: object, leaves: bool) -> http.client.HTTPResponse | None:
-        parts = urlsplit(self._work.url)
-        if self._connection is None:
-            kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-            self._connection = kind(parts.hostname or "", parts.port, timeout=self._work.deadline)
-        headers: dict[str, bytes | str] = {"Authorization": b"Bearer " + self._work.token}
-        if value is not None:
-            headers["Content-Type"] = "application/json"
-        body = None if value is None else json.dumps(value).encode()
-        self._connection.request(method, parts.path.rstrip("/") + target, body, headers)
+        authorization = bearer(self._work.token)
+        operation = Operation(self._number, name, op, time.monotonic())
         if leaves:
-            self._close()
-            return None
-        return self._connection.getresponse()
-
-    def _close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+            self._client.leave(method, target, authorization, value)
+            return operation
+        try:
+            answer = self._client.ask(method, target, authorization, value)
+        except NoAnswer:
+            return operation
+        return answered(operation, time.monotonic(), answer)
 
 
 Asked = tuple[str, str, object]
@@ -183,23 +145,3 @@ REQUESTS: Final[dict[Op, Callable[[str], Asked]]] = {
     Op.RELEASE: _release,
 }
 """How each operation is asked for (contract a.2 to a.6)."""
-
-
-def answered(operation: Operation, responded: float, status: int, body: bytes) -> Operation:
-    """An operation with its answer: of a body no more than what the specification speaks of."""
-    try:
-        told: Any = json.loads(body)
-    except ValueError:
-        told = None
-    fields: dict[str, Any] = told if isinstance(told, dict) else {}
-    return Operation(
-        operation.client,
-        operation.exec,
-        operation.op,
-        operation.invoked,
-        responded,
-        status,
-        fields.get("error"),
-        fields.get("phase"),
-        "exit_code" in fields,
-    )

@@ -9,7 +9,7 @@ combination is in the tables and violates nothing.
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from checker.oracle.tables import EventTable, Tables
+from checker.oracle.tables import EventTable, Tables, plain
 from checker.table import Numbers
 
 HEAD = """/*
@@ -55,7 +55,7 @@ def _model(tables: Tables, name: str) -> Iterator[str]:
     )
     for place, part in enumerate(tables.model.components):
         kind = _type(tables.sizes[place])
-        yield f"{kind} v{place} = {tables.initial[place]}; /* {_plain(part.name)} */"
+        yield f"{kind} v{place} = {tables.initial[place]}; /* {plain(part.name)} */"
     yield f'\nc_decl {{ \\#include "{name}.h" }}\n'
     yield "c_code {"
     yield "    static int oracle_states(void) {"
@@ -73,7 +73,7 @@ def _model(tables: Tables, name: str) -> Iterator[str]:
     for number, table in enumerate(tables.events):
         yield (
             f"    :: d_step {{ c_expr {{ (e{number}_may()) }} -> c_code [e{number}_right()] {{ e{number}_do(); }}; "
-            f"c_code [oracle_states()] {{ ; }} }} /* {_plain(table.event.name)} */"
+            f"c_code [oracle_states()] {{ ; }} }} /* {plain(table.event.name)} */"
         )
     yield "    od\n}"
 
@@ -100,7 +100,7 @@ def _arrays(tables: Tables) -> Iterator[str]:
     yield LOOKUP
     for number, table in enumerate(tables.events):
         rows = sorted((_key(row.reads, table.reads, tables.sizes), row) for row in table.rows)
-        yield f"/* {_plain(table.event.name)} */"
+        yield f"/* {plain(table.event.name)} */"
         yield from _array(f"e{number}_keys", "unsigned long long", [key for key, _ in rows])
         yield from _array(f"e{number}_on", "unsigned char", [int(row.enabled) for _, row in rows])
         yield from _array(f"e{number}_same", "unsigned char", [int(not row.writes) for _, row in rows])
@@ -110,7 +110,7 @@ def _arrays(tables: Tables) -> Iterator[str]:
         bad = sorted(_key(one, table.watch, tables.sizes) for one in table.bad)
         yield from _array(f"e{number}_bad", "unsigned long long", bad)
     for number, state in enumerate(tables.properties):
-        yield f"/* {_plain(state.prop.name)} */"
+        yield f"/* {plain(state.prop.name)} */"
         keys = sorted(_key(one, state.places, tables.sizes) for one in state.bad)
         yield from _array(f"s{number}_bad", "unsigned long long", keys)
 
@@ -144,8 +144,3 @@ def _index(places: Iterable[int], sizes: Numbers) -> str:
 
 def _type(size: int) -> str:
     return "byte" if size <= 256 else "short" if size <= 32768 else "int"
-
-
-def _plain(text: str) -> str:
-    """What may stand in a comment of C."""
-    return "".join(c if " " <= c <= "~" else "?" for c in text).replace("*/", "* /")

@@ -157,3 +157,8 @@ def violations(result: Result) -> Iterator[str]:
     for prop in result.violations():
         if isinstance(prop, (Always, OnEdge)):
             yield prop.name
+
+
+def plain(text: str) -> str:
+    """What may stand in a comment, of C or of TLA+."""
+    return "".join(c if " " <= c <= "~" else "?" for c in text).replace("*/", "* /")

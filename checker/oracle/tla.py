@@ -8,7 +8,7 @@ unique states; a deadlock is none of its business, which ``-deadlock`` tells it.
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from checker.oracle.tables import EventTable, Tables
+from checker.oracle.tables import EventTable, Tables, plain
 from checker.table import Numbers
 
 HEAD = r"""\* {key}, written for TLC. {states:,} states, as our own search has them{some}.
@@ -43,21 +43,21 @@ def _module(tables: Tables, name: str) -> Iterator[str]:
     yield f"---- MODULE {name} ----"
     yield "EXTENDS Integers"
     for place, part in enumerate(tables.model.components):
-        yield rf"\* v{place}: {_plain(part.name)}"
+        yield rf"\* v{place}: {plain(part.name)}"
     count = len(tables.sizes)
     yield f"VARIABLES {', '.join(f'v{place}' for place in range(count))}"
     yield "Init ==" + "".join(rf" /\ v{place} = {number}" for place, number in enumerate(tables.initial))
     for number, table in enumerate(tables.events):
         yield from _event(number, table, count)
     for number, state in enumerate(tables.properties):
-        yield rf"\* {_plain(state.prop.name)}"
+        yield rf"\* {plain(state.prop.name)}"
         yield f"Holds{number} == {_tuple(state.places)} \\notin {_set(state.bad)}"
     yield "Next ==" + "".join(rf" \/ Event{number}" for number in range(len(tables.events)))
     yield "===="
 
 
 def _event(number: int, table: EventTable, count: int) -> Iterator[str]:
-    yield rf"\* {_plain(table.event.name)}"
+    yield rf"\* {plain(table.event.name)}"
     rows = [(*row.reads, *(row.writes or _same(table, row.reads))) for row in table.rows if row.enabled]
     writes = _written(table)
     yield f"Table{number} == {_set(rows)}"
@@ -88,8 +88,3 @@ def _set(rows: Iterable[Sequence[int]]) -> str:
 
 def _tuple(places: Iterable[int]) -> str:
     return f"<<{', '.join(f'v{place}' for place in places)}>>"
-
-
-def _plain(text: str) -> str:
-    """What may stand in a comment."""
-    return "".join(c if " " <= c <= "~" else "?" for c in text)

@@ -83,8 +83,6 @@ class Adapter:
     from the model, a line each; and `state`, the same for the state.
     """
 
-    knobs: ClassVar[Mapping[str, Any]] = {}
-    """What the daemon is configured with, for a run in memory."""
     memory_only: ClassVar[frozenset[str]] = frozenset()
     """Kinds of events that only a daemon in memory can be put through."""
     needs: ClassVar[Mapping[str, str]] = {}
@@ -100,7 +98,7 @@ class Adapter:
     @classmethod
     def settings(cls, model: Model) -> dict[str, Any]:
         """What a daemon in memory is configured with, for a configuration of the model."""
-        return dict(cls.knobs)
+        return {}
 
     @classmethod
     def can(cls, event: Event, in_memory: bool, variant: str) -> bool:

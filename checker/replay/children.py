@@ -21,15 +21,12 @@ class ScriptedGroup:
     signals: list[int] = field(factory=list)
     living: bool = True
     """Whether any member lives."""
-    on_signal: Callable[[int], None] | None = None
 
     def signal(self, number: int) -> bool:
         """Send a signal; says whether there was anybody."""
         if not self.living:
             return False
         self.signals.append(number)
-        if self.on_signal is not None:
-            self.on_signal(number)
         return True
 
     def alive(self) -> "Deferred[bool]":

@@ -31,7 +31,7 @@ MOST_DIVERGENCES = 5
 
 @frozen(eq=False)
 class Replayed:
-    """One model in one variant, or a share of its runs."""
+    """One model in one variant."""
 
     key: str
     variant: str
@@ -41,7 +41,7 @@ class Replayed:
     runs: int
     steps: int
     seconds: float
-    """Of processor time."""
+    """That its runs took, one after the other; several processes share them."""
     left_out: Counter[str]
     """Occurrences that cannot be done to this daemon, by kind."""
     complete: bool

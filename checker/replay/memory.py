@@ -8,8 +8,9 @@ from attrs import define, field
 from agentd.process.job import Job
 from agentd.process.table import Exec
 from checker.replay.children import ScriptedChild
+from checker.replay.network import Connection
 from checker.replay.wire import Answer, Headers, NoAnswer, as_json, first_answer, request
-from checker.replay.world import Connection, MemoryDaemon
+from checker.replay.world import MemoryDaemon
 
 
 @define(eq=False)
@@ -33,7 +34,8 @@ class Pending:
 class MemorySubject:
     """A fresh daemon in memory, and who talks to it."""
 
-    knobs: dict[str, Any]
+    settings: dict[str, Any]
+    """What it is configured with."""
     memory: MemoryDaemon = field(init=False)
     in_memory: bool = field(init=False, default=True)
     _idle: list[Connection] = field(init=False, factory=list)
@@ -41,7 +43,7 @@ class MemorySubject:
 
     def __attrs_post_init__(self) -> None:
         """Start it."""
-        self.memory = MemoryDaemon(**self.knobs)
+        self.memory = MemoryDaemon(**self.settings)
 
     def begin(
         self,

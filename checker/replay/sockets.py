@@ -22,17 +22,13 @@ DEADLINE_SECS: Final = 30.0
 
 
 @define(eq=False)
-class SocketSubject:
-    """A daemon at a URL, and what was started there."""
+class Client:
+    """Whoever asks a daemon at a URL, over a connection that is kept."""
 
     url: str
-    token: bytes = field(repr=False)
     deadline: float = DEADLINE_SECS
     """Seconds that an answer may take."""
-    in_memory: bool = field(init=False, default=False)
-    _connection: http.client.HTTPConnection | None = field(init=False, default=None)
-    _started: dict[str, bool] = field(init=False, factory=dict)
-    """Exec to whether it has a pipe for its stdin."""
+    _kept: http.client.HTTPConnection | None = field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
         """Refuse what is no URL, with ModelError."""
@@ -44,13 +40,78 @@ class SocketSubject:
         if parts.scheme not in ("http", "https") or not parts.hostname or port == -1 or parts.query:
             raise ModelError(f"{self.url}: not the URL of a daemon; it begins with http://HOST:PORT")
 
-    def _connect(self) -> http.client.HTTPConnection:
+    def connect(self) -> http.client.HTTPConnection:
+        """Another connection."""
         parts = urlsplit(self.url)
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         return kind(parts.hostname or "", parts.port, timeout=self.deadline)
 
-    def _path(self, target: str) -> str:
-        return urlsplit(self.url).path.rstrip("/") + target
+    def send(
+        self,
+        method: str,
+        target: str,
+        authorization: bytes | None,
+        value: object = None,
+        over: http.client.HTTPConnection | None = None,
+    ) -> http.client.HTTPConnection:
+        """Send a request, whose answer is the next thing to come over the connection. Raises OSError, HTTPException."""
+        body, extra = (None, ()) if value is None else as_json(value)
+        headers: dict[str, bytes | str] = dict(extra)
+        if authorization is not None:
+            headers["Authorization"] = authorization
+        if over is None:
+            over = self._kept = self._kept or self.connect()
+        over.request(method, urlsplit(self.url).path.rstrip("/") + target, body, headers)
+        return over
+
+    def ask(
+        self, method: str, target: str, authorization: bytes | None = None, value: object = None
+    ) -> Answer:
+        """Make a request and return its answer. Raises NoAnswer."""
+        try:
+            response = self.send(method, target, authorization, value).getresponse()
+            content = response.read()
+        except (OSError, http.client.HTTPException) as reason:
+            self.close()
+            raise NoAnswer(f"{method} {target}: {_reason(reason)}") from None
+        if response.will_close:
+            self.close()
+        return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, content)
+
+    def leave(self, method: str, target: str, authorization: bytes | None, value: object = None) -> None:
+        """Make a request, and do not stay for its answer."""
+        with suppress(OSError, http.client.HTTPException):
+            self.send(method, target, authorization, value)
+        self.close()
+
+    def close(self) -> None:
+        """Drop the connection; the next request has another."""
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+
+def bearer(token: bytes) -> bytes:
+    """The value of the header that presents a token."""
+    return b"Bearer " + token
+
+
+@define(eq=False)
+class SocketSubject:
+    """A daemon at a URL, and what was started there."""
+
+    url: str
+    token: bytes = field(repr=False)
+    deadline: float = DEADLINE_SECS
+    """Seconds that an answer may take."""
+    in_memory: bool = field(init=False, default=False)
+    _client: Client = field(init=False)
+    _started: dict[str, bool] = field(init=False, factory=dict)
+    """Exec to whether it has a pipe for its stdin."""
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse what is no URL, with ModelError."""
+        self._client = Client(self.url, self.deadline)
 
     def ask(
         self,
@@ -62,26 +123,7 @@ class SocketSubject:
         value: object = None,
     ) -> Answer:
         """Make a request and return its answer."""
-        if token is not None:
-            authorization = b"Bearer " + token
-        body, extra = (None, ()) if value is None else as_json(value)
-        headers: dict[str, bytes | str] = dict(extra)
-        if authorization is not None:
-            headers["Authorization"] = authorization
-        if self._connection is None:
-            self._connection = self._connect()
-        try:
-            self._connection.request(method, self._path(target), body, headers)
-            response = self._connection.getresponse()
-            content = response.read()
-        except (OSError, http.client.HTTPException) as reason:
-            self._connection.close()
-            self._connection = None
-            raise NoAnswer(f"{method} {target}: {_reason(reason)}") from None
-        if response.will_close:
-            self._connection.close()
-            self._connection = None
-        answer = Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, content)
+        answer = self._client.ask(method, target, authorization if token is None else bearer(token), value)
         if target == "/v1/exec/start" and answer.status == 200 and isinstance(value, dict):
             self._started.setdefault(str(value["exec_id"]), bool(value.get("stdin")))
         return answer
@@ -105,10 +147,10 @@ class SocketSubject:
 
     def _await_end(self, exec_id: str) -> None:
         """Follow the stream to its end, which comes after the result is published (contract d)."""
-        connection = self._connect()
+        connection = self._client.connect()
         try:
-            headers: dict[str, bytes | str] = {"Authorization": b"Bearer " + self.token}
-            connection.request("GET", self._path(f"/v1/exec/{quote(exec_id, safe='')}/stream"), None, headers)
+            target = f"/v1/exec/{quote(exec_id, safe='')}/stream"
+            self._client.send("GET", target, bearer(self.token), over=connection)
             response = connection.getresponse()
             over = time.monotonic() + self.deadline
             body = b""
@@ -136,9 +178,7 @@ class SocketSubject:
                 if self._phase(exec_id) == "exited":
                     self.ask("POST", f"/v1/exec/{quote(exec_id, safe='')}/ack", token=self.token)
         self._started.clear()
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._client.close()
         return []
 
     def _phase(self, exec_id: str) -> object:

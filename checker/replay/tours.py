@@ -20,6 +20,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from attrs import field, frozen
 
+from checker.layout import Orbits, roomy
 from checker.model import Event, Model
 from checker.result import Step, Trace
 from checker.table import Numbers, Table
@@ -152,20 +153,15 @@ def graph(
 
 def _first_of_orbits(table: Table, states: Sequence[Numbers]) -> list[bool]:
     """Whether a state is the first of those that are the same but for names."""
-    groups = [
-        [tuple(table.place[name] for name in member) for member in group] for group in table.model.symmetry
-    ]
-    seen: set[Numbers] = set()
+    layout = roomy(table, 0)
+    orbits = Orbits(table.model, layout)
+    places = range(len(layout.widths))
+    seen: set[int] = set()
     first = []
     for state in states:
-        least = list(state)
-        for group in groups:
-            members = sorted(tuple(state[place] for place in member) for member in group)
-            for member, numbers in zip(group, members, strict=True):
-                for place, number in zip(member, numbers, strict=True):
-                    least[place] = number
-        first.append(tuple(least) not in seen)
-        seen.add(tuple(least))
+        least = orbits.least(layout.put(places, state))
+        first.append(least not in seen)
+        seen.add(least)
     return first
 
 

@@ -126,6 +126,14 @@ def first_answer(data: bytes, ended: bool = False) -> tuple[Answer, bytes] | Non
     return (Answer(code, headers, rest), b"") if ended else None
 
 
+def events(body: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The complete server-sent events of a stream's body: name and data (contract d)."""
+    for block in body.decode().split("\n\n"):
+        lines = dict(line.split(": ", 1) for line in block.split("\n") if ": " in line)
+        if "event" in lines:
+            yield lines["event"], json.loads(lines["data"])
+
+
 def chunks(data: bytes) -> tuple[bytes, int]:
     """What a chunked body has brought so far, and where in `data` it ends; -1 when it has not ended."""
     body, at = b"", 0

@@ -17,8 +17,9 @@ from attrs import define, field, frozen
 
 from checker.histories.history import Op
 from checker.replay.children import ScriptedChild
+from checker.replay.network import Connection
 from checker.replay.wire import Answer, as_json, chunks, first_answer, request
-from checker.replay.world import Connection, MemoryDaemon
+from checker.replay.world import MemoryDaemon
 
 TOKEN = b"schedules-token"
 
@@ -124,10 +125,10 @@ Elapses = Callable[[Any], str | None]
 
 
 class Stage:
-    """A daemon, and who acts on it. `knobs` are of `agentd.config.Config`."""
+    """A daemon, and who acts on it. `settings` are of `agentd.config.Config`."""
 
-    def __init__(self, *, bootstrapped: bool = True, **knobs: Any) -> None:
-        self.memory = MemoryDaemon(**knobs)
+    def __init__(self, *, bootstrapped: bool = True, **settings: Any) -> None:
+        self.memory = MemoryDaemon(**settings)
         self.callers: list[Caller] = []
         self.plays: list[Play] = []
         self.ends: list[tuple[str, int]] = []
@@ -137,8 +138,6 @@ class Stage:
         self.transcript: list[str] = []
         self.others: list[tuple[str, Callable[[], object]]] = []
         """Things that happen once, at any time: a signal to the daemon."""
-        self.expects_failures = False
-        """Whether an answer of 500 is right: a spawn that cannot be."""
         if bootstrapped:
             self.memory.daemon.guest.install_token(TOKEN)
         self.memory.threads.held = True

@@ -11,12 +11,11 @@
 """
 
 import base64
-import json
 from collections.abc import Iterator
-from typing import Any
 
-from checker.histories.history import Op, Operation
+from checker.histories.history import Op, Operation, answered
 from checker.histories.linear import Verdict, judge
+from checker.replay.wire import events
 from checker.schedules.stage import Asked, Caller, Stage
 
 
@@ -34,7 +33,7 @@ def complaints(stage: Stage, logged: list[str], left: list[str]) -> Iterator[str
 
 def _answers(stage: Stage, caller: Caller) -> Iterator[str]:
     for _, answer in caller.answers:
-        if answer.status >= 500 and answer.status != 503 and not stage.expects_failures:
+        if answer.status >= 500 and answer.status != 503:
             yield f"{caller.name} was answered {answer.status}"
     if len(caller.answers) > len(caller.complete):
         # A refusal may come before a body is complete, and then that is the end of its connection.
@@ -90,22 +89,12 @@ def _operation(number: int, asked: Asked, caller: Caller, place: int) -> Operati
         step, answer = caller.answers[place]
         if answer.status in (401, 503):
             return None  # which says that nothing was done
-        fields = answer.fields()
         early = place >= len(caller.complete)
         waited = any(name == "Prefer" for name, _ in asked.headers)
-        return Operation(
-            number,
-            asked.exec,
-            asked.op,
-            # An answer that is waited for is of the moment it is given.
-            # One that is early is of the moment its request began.
-            caller.sent[place] - 0.5 if waited or early else caller.complete[place] - 0.5,
-            step + 0.5,
-            answer.status,
-            fields.get("error"),
-            fields.get("phase"),
-            "exit_code" in fields,
-        )
+        # An answer that is waited for is of the moment it is given.
+        # One that is early is of the moment its request began.
+        invoked = (caller.sent if waited or early else caller.complete)[place] - 0.5
+        return answered(Operation(number, asked.exec, asked.op, invoked), step + 0.5, answer)
     if place < len(caller.complete):
         return Operation(number, asked.exec, asked.op, caller.complete[place] - 0.5)
     return None
@@ -118,7 +107,7 @@ def _stream(stage: Stage, caller: Caller) -> Iterator[str]:
     if answer.status != 200:
         return
     offset, over = 0, False
-    for event, data in _events(answer.body):
+    for event, data in events(answer.body):
         if over:
             yield f"{caller.name} was told {event} after the end"
         if event == "output":
@@ -136,10 +125,3 @@ def _stream(stage: Stage, caller: Caller) -> Iterator[str]:
     reads = not caller.stopped or caller.resumed
     if stage.ends and reads and not (over and answer.headers["ended"] == "True"):
         yield f"{caller.name} was not told the end"
-
-
-def _events(body: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
-    for block in body.decode().split("\n\n"):
-        lines = dict(line.split(": ", 1) for line in block.split("\n") if ": " in line)
-        if "event" in lines:
-            yield lines["event"], json.loads(lines["data"])

@@ -1,6 +1,9 @@
 """Replay against the daemon in memory: that it covers every edge, and that a daemon made wrong is found out."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,6 +40,7 @@ from checker.replay.websocket import frames, text
 from checker.replay.wire import Says, first_answer
 from checker.replay.world import MemoryDaemon
 from tests.checker.replaying import MOST, first_divergence
+from tests.conftest import REPOSITORY
 
 QUICK = (
     "bootstrap_exec:deployment_invariant_held",
@@ -393,6 +397,19 @@ def test_what_a_plain_installation_lacks_is_left_out(
 def test_no_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", "--trace", str(tmp_path / "none")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_nothing_of_a_replay_is_left(tmp_path: Path) -> None:
+    """Whoever does the work, in this process or forked from it."""
+    for jobs in ("1", "2"):
+        command = [sys.executable, "-m", "checker", "replay", "hooks", "exec_start:environments", "jobs"]
+        environ = {**os.environ, "TMPDIR": str(tmp_path)}
+        command += ["--jobs", jobs, "--states", "30"]
+        ran = subprocess.run(
+            command, cwd=REPOSITORY, env=environ, capture_output=True, timeout=120, check=False
+        )
+        assert ran.returncode == 3, ran.stderr
+        assert list(tmp_path.iterdir()) == []
 
 
 # --- The parts ----------------------------------------------------------------------------------------------

@@ -41,7 +41,6 @@ NO_PROGRAM: Final = "/nonexistent/agentd-checker"
 class BootstrapExec(Adapter):
     """The adapter of ``bootstrap_exec``."""
 
-    knobs: ClassVar[Mapping[str, Any]] = {"exec_ttl_secs": TTL}
     memory_only: ClassVar[frozenset[str]] = frozenset({"late_exit", "sweep_young", "sweep_due"})
 
     refused: ClassVar[Mapping[Hashable, Says]] = REFUSED
@@ -49,6 +48,11 @@ class BootstrapExec(Adapter):
     printed: ClassVar[Mapping[str, object]] = {"stdout": "", "stderr": "", "truncated": False}
     """What its commands print."""
     subject: Any
+
+    @classmethod
+    def settings(cls, model: Model) -> dict[str, Any]:
+        """The time that what is acknowledged is kept, of whatever length."""
+        return {"exec_ttl_secs": TTL}
 
     @classmethod
     def begins(cls, model: Model, in_memory: bool) -> Model:

@@ -7,7 +7,6 @@ it is compared there and in the two steps after. Accounts are in files; what can
 from collections.abc import Hashable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from agentd.guest.accounts import AccountFiles, Identity
@@ -18,6 +17,7 @@ from checker.model import Model
 from checker.models.exec_start import EXECUTABLE, GROUPS, PASSWD
 from checker.models.exec_start_terms import FIELDS, TOKEN, Child
 from checker.replay.adapter import HOOKS, Adapter, compared, run_payload
+from checker.replay.scratch import directory
 from checker.replay.wire import Answer, Says
 from checker.result import Step
 
@@ -34,14 +34,14 @@ NAMES: Final = {"inherit": "inherit_image_env"}
 
 
 @cache
-def _files() -> "TemporaryDirectory[str]":
-    """The account files. They go with this process."""
-    directory = TemporaryDirectory(prefix="agentd-checker-")
+def _files() -> Path:
+    """The account files."""
+    found = directory()
     passwd = [f"{row.name}:x:{row.uid}:{row.gid}::{row.home}:/bin/sh\n" for row in PASSWD]
     group = [f"{row.name}:x:{row.gid}:{','.join(row.members)}\n" for row in GROUPS]
-    Path(directory.name, "passwd").write_text("".join(passwd))
-    Path(directory.name, "group").write_text("".join(group))
-    return directory
+    (found / "passwd").write_text("".join(passwd))
+    (found / "group").write_text("".join(group))
+    return found
 
 
 class ExecStart(Adapter):
@@ -51,10 +51,10 @@ class ExecStart(Adapter):
 
     def begin(self, model: Model) -> None:
         """Root, in a guest of these accounts and files."""
-        directory = Path(_files().name)
+        files = _files()
         self.subject.memory.daemon.accounts = AccountFiles(
-            directory / "passwd",
-            directory / "group",
+            files / "passwd",
+            files / "group",
             EXECUTABLE.__contains__,
             lambda: Identity(0, 0, ()),
         )

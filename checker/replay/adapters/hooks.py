@@ -3,7 +3,6 @@
 from collections.abc import Hashable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final, cast
 
 from agentd.rules.bootstrap import Bootstrap, RunVerdict
@@ -13,6 +12,7 @@ from checker.models.hooks import CAP
 from checker.replay.adapter import HOOKS, Adapter, compared, run_payload
 from checker.replay.adapters.bootstrap_exec import RUN
 from checker.replay.memory import Pending
+from checker.replay.scratch import directory
 from checker.replay.wire import Says
 from checker.replay.world import WALL_CLOCK
 from checker.result import Step
@@ -23,14 +23,14 @@ PLAIN: Final = Says(200, empty=True)
 
 
 @cache
-def _handlers() -> "TemporaryDirectory[str]":
-    """A directory with a handler for every hook that runs one. It goes with this process."""
-    directory = TemporaryDirectory(prefix="agentd-checker-")
+def _handlers() -> Path:
+    """A directory with a handler for every hook that runs one."""
+    found = directory()
     for hook in HANDLED:
-        path = Path(directory.name) / hook.value
+        path = found / hook.value
         path.write_text("#!/bin/sh\n")
         path.chmod(0o755)
-    return directory
+    return found
 
 
 class Hooks(Adapter):
@@ -41,7 +41,7 @@ class Hooks(Adapter):
     @classmethod
     def settings(cls, model: Model) -> dict[str, Any]:
         """Handlers are found in a directory."""
-        return {"hooks_dir": _handlers().name}
+        return {"hooks_dir": str(_handlers())}
 
     def begin(self, model: Model) -> None:
         """With a log as small as the model's."""

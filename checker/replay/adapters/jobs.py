@@ -10,7 +10,6 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from signal import SIGKILL
-from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Final
 
 from attrs import evolve
@@ -22,6 +21,7 @@ from checker.models.bootstrap_exec_terms import HOST
 from checker.models.jobs import CAP, IDS, LAST, MOST, RETENTION
 from checker.replay.adapter import Adapter, compared, install
 from checker.replay.children import ScriptedChild
+from checker.replay.scratch import directory
 from checker.replay.wire import Answer, Says
 from checker.replay.world import WALL_CLOCK
 from checker.result import Step
@@ -36,17 +36,17 @@ FAR: Final = 1e9
 
 
 @cache
-def _seed() -> "TemporaryDirectory[str]":
-    """The worker's settings. They go with this process."""
-    directory = TemporaryDirectory(prefix="agentd-checker-")
+def _seed() -> Path:
+    """A file with the worker's settings."""
     settings = {
         "max_concurrent_jobs": CAP,
         "job_retention_secs": RETENTION,
         "max_bg_timeout_ms": BEYOND * 1000,
         "fs": {"allow_unjailed": True},
     }
-    Path(directory.name, "seed.yaml").write_text(json.dumps(settings))
-    return directory
+    seed = directory() / "seed.yaml"
+    seed.write_text(json.dumps(settings))
+    return seed
 
 
 def _together(first: Event, second: Event, name: str, kind: str, guard: Callable[..., bool] | None) -> Event:
@@ -106,7 +106,7 @@ class Jobs(Adapter):
         """A worker without an engine."""
         from agentd.worker.face import WorkerOptions
 
-        return {"worker": WorkerOptions(None, Path(_seed().name, "seed.yaml"))}
+        return {"worker": WorkerOptions(None, _seed())}
 
     def begin(self, model: Model) -> None:
         """With a token, and a worker that serves. It keeps as many ended jobs as the model."""

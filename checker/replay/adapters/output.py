@@ -7,7 +7,6 @@ variant reads what one stream wrote, and the other has both streams, and a poll.
 """
 
 import base64
-import json
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, ClassVar, Final
 
@@ -23,7 +22,7 @@ from checker.models.bootstrap_exec_terms import HOST
 from checker.models.output import CAP, PIECE, SLACK, STREAMS, WINDOW, Head
 from checker.replay.adapter import Adapter, compared, install
 from checker.replay.memory import Pending
-from checker.replay.wire import Says, chunks
+from checker.replay.wire import Says, chunks, events
 from checker.result import Step
 
 Values = Mapping[str, Hashable]
@@ -46,12 +45,7 @@ class Reader:
         _, _, rest = self.request.connection.received.partition(b"\r\n\r\n")
         body, _ = chunks(rest)
         fresh, self.seen = body[self.seen :], len(body)
-        found = []
-        for block in fresh.decode().split("\n\n"):
-            lines = dict(line.split(": ", 1) for line in block.split("\n") if ": " in line)
-            if "event" in lines:
-                found.append((lines["event"], json.loads(lines["data"])))
-        return found
+        return list(events(fresh))
 
     @property
     def begun(self) -> bool:
@@ -72,7 +66,7 @@ class Streamed(Adapter):
     def settings(cls, model: Model) -> dict[str, Any]:
         """The model's bounds, in bytes."""
         return {
-            **cls.knobs,
+            **super().settings(model),
             "stream_buffer_bytes": WINDOW * UNIT,
             "max_output_bytes": CAP * UNIT,
             "stream_channel_capacity": SLACK // PIECE,
@@ -127,11 +121,11 @@ class Streamed(Adapter):
         connection.resume(room=1)
         self.subject.memory.clock.settle()
         connection.pause()
-        events = reader.events()
-        yield from compared("events", expected, [(name, _told(data)) for name, data in events])
+        found = reader.events()
+        yield from compared("events", expected, [(name, _told(data)) for name, data in found])
         if isinstance(step.response, Bytes):
             wanted = b"".join(map(_written, range(step.response.start, step.response.end)))
-            if b"".join(base64.b64decode(data.get("output", "")) for name, data in events) != wanted:
+            if b"".join(base64.b64decode(data.get("output", "")) for name, data in found) != wanted:
                 yield "the bytes delivered are not those that were written there"
         if isinstance(step.response, End):
             if not reader.request.connection.received.endswith(b"0\r\n\r\n"):

@@ -10,7 +10,6 @@ import signal
 from collections.abc import Hashable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Final, cast
 
 from agentd import config
@@ -35,6 +34,7 @@ from checker.replay.adapter import compared, install
 from checker.replay.adapters.processes_readers import MISSING, ROOT, Readers, written
 from checker.replay.children import ScriptedChild
 from checker.replay.memory import Pending
+from checker.replay.scratch import directory
 from checker.replay.wire import Answer, Says
 from checker.result import Step
 
@@ -45,15 +45,15 @@ READERS: Final = frozenset({"poll", "expire", "leave", "attach", "attend", "deta
 
 
 @cache
-def _home() -> "TemporaryDirectory[str]":
-    """An agent user, who is whoever runs this, and their home. They go with this process."""
-    directory = TemporaryDirectory(prefix="agentd-checker-")
-    home = Path(directory.name, "home")
+def _home() -> Path:
+    """An agent user, who is whoever runs this, and their home."""
+    found = directory()
+    home = found / "home"
     home.mkdir()
     row = f"agent:x:{os.geteuid()}:{os.getegid()}::{home}:/bin/sh\n"
-    Path(directory.name, "passwd").write_text(row)
-    Path(directory.name, "group").write_text("")
-    return directory
+    (found / "passwd").write_text(row)
+    (found / "group").write_text("")
+    return found
 
 
 class Processes(Readers):
@@ -66,13 +66,13 @@ class Processes(Readers):
     @classmethod
     def settings(cls, model: Model) -> dict[str, Any]:
         """A small environment."""
-        directory = _home().name
+        home = _home()
         return {
             "limits": Limits(ring=WINDOW, reply=REPLY, processes=LIMIT, input=QUEUE),
-            "passwd_file": os.path.join(directory, "passwd"),
-            "group_file": os.path.join(directory, "group"),
-            "package_env_file": os.path.join(directory, "none"),
-            "platform_env_file": os.path.join(directory, "none"),
+            "passwd_file": str(home / "passwd"),
+            "group_file": str(home / "group"),
+            "package_env_file": str(home / "none"),
+            "platform_env_file": str(home / "none"),
         }
 
     @classmethod

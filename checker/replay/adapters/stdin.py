@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Hashable, Iterator, Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from agentd.rules.stdin import Refusal, Result, Stdin
 from checker.model import Event, Model
@@ -29,8 +29,12 @@ ANSWERS: Final[dict[Hashable, Says]] = {
 class StdinWrites(Adapter):
     """The adapter of ``stdin``."""
 
-    knobs: ClassVar[Mapping[str, Any]] = {"max_stdin_write_bytes": CAP}
     subject: Any
+
+    @classmethod
+    def settings(cls, model: Model) -> dict[str, Any]:
+        """The model's cap."""
+        return {"max_stdin_write_bytes": CAP}
 
     @classmethod
     def can(cls, event: Event, in_memory: bool, variant: str) -> bool:

@@ -63,9 +63,13 @@ class WatchedGroup(ScriptedGroup):
 class Supervised(Adapter):
     """The adapter of ``supervision``."""
 
-    knobs: ClassVar[Mapping[str, Any]] = {"kill_grace_secs": GRACE}
     variants: ClassVar[tuple[str, ...]] = tuple(how for how, _, _ in ENDS)
     subject: Any
+
+    @classmethod
+    def settings(cls, model: Model) -> dict[str, Any]:
+        """A grace, of whatever length: time stands still."""
+        return {"kill_grace_secs": GRACE}
 
     @classmethod
     def can(cls, event: Event, in_memory: bool, variant: str) -> bool:

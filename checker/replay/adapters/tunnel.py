@@ -22,9 +22,9 @@ from checker.models.tunnel_terms import ENDED, GUEST, PORT, Far, Frame, Frames, 
 from checker.replay.adapter import HOOKS, compared, run_payload
 from checker.replay.adapters.tunnel_path import ATTACKS, STRANGER, OnPath, Sent
 from checker.replay.adapters.tunnel_seals import SEED, End, Socket
+from checker.replay.network import Dial
 from checker.replay.websocket import BINARY, CLOSE, HANDSHAKE, close, close_code, frame
 from checker.replay.wire import NoAnswer
-from checker.replay.world import Dial
 from checker.result import Step
 
 Values = Mapping[str, Hashable]

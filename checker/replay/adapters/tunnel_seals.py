@@ -8,8 +8,8 @@ from agentd.rules.tunnel import flags
 from agentd.tunnel import noise
 from agentd.tunnel.relay import Relay
 from checker.replay.adapters.tunnel_path import Sent
+from checker.replay.network import Connection
 from checker.replay.websocket import CLOSE, frames
-from checker.replay.world import Connection
 
 SEED = bytes(range(32))
 """The VM's secret."""
