@@ -29,7 +29,7 @@ from agentd.rules.tunnel import CloseCode, Verdict
 
 if TYPE_CHECKING:
     from agentd.client.websocket import Socket
-    from agentd.tunnel.noise import Session
+    from agentd.tunnel.noise import Handshake, Session
 
 PLAIN_FRAME_BYTES = 65536
 """What one binary frame of a plain tunnel carries (contract (b))."""
@@ -89,14 +89,35 @@ class Verify:
 class Tunnel:
     """One open connection. Not made by hand: see `Tunnels.open`."""
 
-    def __init__(
-        self, socket: "Socket", reactor: Any, state: rules.Client, session: "Session | None"
-    ) -> None:
+    def __init__(self, socket: "Socket", reactor: Any, state: rules.Client) -> None:
         self._socket = socket
         self._reactor = reactor
         self._state = state
-        self._session = session
+        self._session: Session | None = None
         self._last_received = 0.0
+
+    def shaken(self, handshake: "Handshake", reply: bytes) -> None:
+        """The daemon's message of the handshake, or ``b""`` when the WebSocket is over instead.
+
+        Raises:
+            TunnelRefused: the daemon says why there is no tunnel, or is not the pinned one.
+            TunnelFailed: the tunnel is over.
+        """
+        if not reply:
+            self._closed()
+            closing = self._socket.closing
+            if self.verdict is Verdict.REFUSED and closing is not None:
+                raise TunnelRefused(closing.code, closing.reason)
+            if self._socket.foul:
+                raise TunnelFailed("the far end answered the handshake with what is no message of one")
+            raise TunnelFailed("the tunnel was closed during the handshake")
+        try:
+            offered = rules.offered(handshake.read(reply))
+        except Exception:
+            self._take(rules.client_broke(self._state))
+            raise TunnelRefused(CloseCode.HANDSHAKE, "the VM does not hold the pinned key") from None
+        self._take(rules.client_shaken(self._state, offered))
+        self._session = handshake.split()
 
     @property
     def verdict(self) -> Verdict | None:
@@ -114,12 +135,7 @@ class Tunnel:
         while self._state.verdict is None:
             message = await self._socket.inbox.get()
             if not message:
-                closing = self._socket.closing
-                code = None if closing is None or closing.code in (1005, 1006) else closing.code
-                broke = self._socket.foul
-                self._take(
-                    rules.client_broke(self._state) if broke else rules.client_closed(self._state, code)
-                )
+                self._closed()
                 return self._over()
             try:
                 data = message if self._session is None else self._session.open(message)
@@ -131,6 +147,13 @@ class Tunnel:
                     self._last_received = self._reactor.seconds()
                     return action.data
         return self._over()
+
+    def _closed(self) -> None:
+        """The WebSocket is over, and everything that came by it was read."""
+        closing = self._socket.closing
+        code = None if closing is None or closing.code in (1005, 1006) else closing.code
+        broke = self._socket.foul
+        self._take(rules.client_broke(self._state) if broke else rules.client_closed(self._state, code))
 
     def _over(self) -> bytes:
         """What a reader gets after the last byte: the end of the stream, or why it is not one."""
@@ -248,20 +271,14 @@ class Tunnels:
         query = {"port": str(port)} | ({"identity": "true"} if verify is not None else {})
         await self.connect(socket, f"/v1/tcp?{urlencode(query)}", [MARKER], timeout)
         state, _ = rules.client_opened(verified=handshake is not None)
-        if handshake is None:
-            return Tunnel(socket, self._transport.reactor, state, None)
-        socket.say(handshake.write(rules.flags(state.offers)))
-        reply = await self._reply(socket, timeout)
-        try:
-            offered = rules.offered(handshake.read(reply))
-        except Exception:
-            socket.abort()
-            raise TunnelRefused(CloseCode.HANDSHAKE, "the VM does not hold the pinned key") from None
-        state, _ = rules.client_shaken(state, offered)
-        return Tunnel(socket, self._transport.reactor, state, handshake.split())
+        tunnel = Tunnel(socket, self._transport.reactor, state)
+        if handshake is not None:
+            socket.say(handshake.write(rules.flags(state.offers)))
+            tunnel.shaken(handshake, await self._reply(socket, timeout))
+        return tunnel
 
     async def _reply(self, socket: "Socket", timeout: float) -> bytes:
-        """The second message of the handshake."""
+        """The second message of the handshake; ``b""`` if the tunnel is over instead."""
         waiting = Deferred.fromCoroutine(socket.inbox.get())
         waiting.addTimeout(timeout, self._transport.reactor)
         try:
@@ -271,12 +288,7 @@ class Tunnels:
             if isinstance(fault, DeferredTimeout):
                 raise TunnelFailed(f"no answer to the handshake within {timeout:g} seconds") from None
             raise
-        if reply:
-            return reply
-        closing = socket.closing
-        if closing is not None and closing.code >= 4000:
-            raise TunnelRefused(closing.code, closing.reason)
-        raise TunnelFailed("the tunnel was closed during the handshake")
+        return reply
 
     async def connect(self, socket: "Socket", target: str, protocols: list[str], timeout: float) -> None:
         """Bring any WebSocket of the daemon's up, with the credentials that it needs.

@@ -14,12 +14,10 @@ from autobahn.twisted.websocket import WebSocketClientFactory, WebSocketClientPr
 from twisted.internet.defer import Deferred
 
 from agentd.client.flow import Inbox, Outlet
+from agentd.rules.tunnel import MAX_MESSAGE_BYTES, TAG_BYTES
 
 MAX_HANDSHAKE_BYTES = 64 * 1024
 """How much the far end may send before the upgrade is complete."""
-
-MAX_MESSAGE_BYTES = 65535
-"""A Noise message (contract (b))."""
 
 CLOSE_SECONDS = 5
 """How long the far end may take to answer a close."""
@@ -106,7 +104,11 @@ class Socket(WebSocketClientProtocol):
 
     def onMessageEnd(self) -> None:
         if self._whole and not self.foul:
-            self.inbox.put(b"".join(self._parts))
+            message = b"".join(self._parts)
+            if len(message) >= TAG_BYTES:
+                self.inbox.put(message)
+            else:  # nobody sealed that; an empty one would not even be noticed
+                self._reject()
         self._parts = []
 
     def onClose(self, wasClean: bool, code: int | None, reason: str | None) -> None:

@@ -116,9 +116,9 @@ class Adapter:
         return None
 
     @classmethod
-    def replays(cls, model: Model) -> bool:
-        """Whether a configuration of the model is about a daemon of this version."""
-        return True
+    def ways(cls, model: Model) -> Sequence[str]:
+        """The variants that there are of a configuration: none if it is about a daemon of another version."""
+        return cls.variants
 
     @classmethod
     def begins(cls, model: Model, in_memory: bool) -> Model:

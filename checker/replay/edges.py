@@ -119,9 +119,10 @@ def replay(
     shares: dict[tuple[str, str], list[Share]] = {}
     for key in keys:
         model = models.load(key)
-        if not adapter(model.name).replays(model):
+        ways = adapter(model.name).ways(model)
+        if not ways:
             raise ModelError(f"{model.key} is about a daemon of another version than this")
-        for variant in adapter(model.name).variants:
+        for variant in ways:
             # Planned here, so that processes that are forked need not.
             _, runs = planned(key, variant, extent)
             count = max(1, sum(map(len, runs)) // SHARD_STEPS)
@@ -141,7 +142,7 @@ def replayable() -> list[str]:
     found = []
     for key in models.every():
         name, _, _ = key.partition(":")
-        if name in ADAPTERS and lacks(name) is None and adapter(name).replays(models.load(key)):
+        if name in ADAPTERS and lacks(name) is None and adapter(name).ways(models.load(key)):
             found.append(key)
     return found
 

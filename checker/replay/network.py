@@ -17,7 +17,14 @@ from twisted.internet.error import (
     ConnectionRefusedError,
     UserError,
 )
-from twisted.internet.interfaces import IConsumer, IHalfCloseableProtocol, IPushProducer, ITransport
+from twisted.internet.interfaces import (
+    IConsumer,
+    IHalfCloseableProtocol,
+    IHostnameResolver,
+    IPushProducer,
+    IReactorPluggableNameResolver,
+    ITransport,
+)
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
@@ -28,11 +35,32 @@ PEER = IPv4Address("TCP", "192.0.2.1", 1)
 _HOST = IPv4Address("TCP", "192.0.2.2", 9000)
 
 
+@implementer(IHostnameResolver)
+class Addresses:
+    """Names that are addresses already."""
+
+    def resolveHostName(
+        self,
+        receiver: Any,
+        hostName: str,
+        portNumber: int = 0,
+        addressTypes: object = None,
+        transportSemantics: str = "TCP",
+    ) -> Any:
+        """Say so."""
+        receiver.resolutionBegan(self)
+        receiver.addressResolved(IPv4Address("TCP", hostName, portNumber))
+        receiver.resolutionComplete()
+        return self
+
+
+@implementer(IReactorPluggableNameResolver)
 class Timers(task.Clock):
     """A clock that stands still, and timers that are fired one by one; a reactor that connects to nothing by itself."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.nameResolver = Addresses()
         self.dials: list[Dial] = []
         """Connections that were asked for."""
 

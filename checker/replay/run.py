@@ -43,7 +43,7 @@ def play(begin: Begin, trace: Trace) -> Divergence | None:
     done = 0
     found: tuple[str, ...] = ()
     try:
-        adapter.begin(trace.model)
+        found = tuple(_begun(adapter, trace.model))
         while done < len(trace.steps) and not found:
             found = tuple(_step(adapter, trace.model, names, done, trace))
             done += 1
@@ -60,6 +60,13 @@ def _left(adapter: Adapter) -> Iterator[str]:
             yield f"when all has ended, there is still {line}"
     except Exception as reason:
         yield f"the daemon failed when all ended: {type(reason).__name__}: {reason}"
+
+
+def _begun(adapter: Adapter, model: Model) -> Iterator[str]:
+    try:
+        adapter.begin(model)
+    except NoAnswer as reason:
+        yield f"before the first step: {reason}"
 
 
 def _step(adapter: Adapter, model: Model, names: Sequence[str], number: int, trace: Trace) -> Iterator[str]:

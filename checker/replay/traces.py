@@ -42,7 +42,7 @@ def replay(path: str) -> Iterator[Replayed]:
     """Replay a stored run in memory, once for each variant of its model."""
     trace = read(path)
     kind = adapter(trace.model.name)
-    for variant in kind.variants:
+    for variant in kind.ways(trace.model):
         able, left_out = doable(kind, trace, True, variant)
         started = perf_counter()
         found = play(in_memory(trace.model, variant), able)

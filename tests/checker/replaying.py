@@ -11,10 +11,10 @@ MOST: Final = 20_000
 """States of a graph."""
 
 
-def first_divergence(key: str) -> Divergence | None:
-    """The first run of a configuration after which the daemon differs, made short."""
+def first_divergence(key: str, *variants: str) -> Divergence | None:
+    """The first run of a configuration, in these variants or all, after which the daemon differs, made short."""
     model = models.load(key)
-    for variant in adapter(model.name).variants:
+    for variant in variants or adapter(model.name).ways(model):
         whole, runs = edges.plan(model, variant, MOST)
         begin = edges.in_memory(model, variant)
         for run in runs:

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from agentd.client import tunnel
+from agentd.client.websocket import Socket
 from agentd.rules import tunnel as rules
 from agentd.rules.tunnel import Do, Stage
 from agentd.tunnel import guest, noise
@@ -14,6 +16,7 @@ from checker import models
 from checker.cli import main
 from checker.replay import edges
 from checker.replay.adapters import adapter
+from checker.replay.adapters.tunnel import BY_HAND, LIBRARY
 from checker.replay.adapters.tunnel_path import STRANGER
 from checker.replay.adapters.tunnel_seals import SEED
 from checker.replay.tours import graph
@@ -22,12 +25,17 @@ from tests.checker.replaying import MOST, first_divergence
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
-@pytest.mark.parametrize("key", ["tunnel:plain", "tunnel:older_caller"])
-def test_the_daemon_does_what_the_model_says(key: str) -> None:
-    (found,) = edges.replay([key], edges.Extent(MOST), jobs=1)
-    assert found.divergences == ()
-    assert found.complete
-    assert found.steps >= found.edges > 0
+def test_both_ends_do_what_the_model_says() -> None:
+    by_hand, library = edges.replay(["tunnel:plain"], edges.Extent(MOST), jobs=1)
+    for found in (by_hand, library):
+        assert found.divergences == ()
+        assert found.complete
+        assert found.steps >= found.edges > 0
+    assert (by_hand.variant, library.variant) == (BY_HAND, LIBRARY)
+
+
+def test_the_library_always_promises_an_end() -> None:
+    assert adapter("tunnel").ways(models.load("tunnel:older_caller")) == (BY_HAND,)
 
 
 def test_what_nobody_can_see_is_done_once() -> None:
@@ -35,8 +43,8 @@ def test_what_nobody_can_see_is_done_once() -> None:
     kind = adapter("tunnel")
     model = models.load("tunnel:plain")
     names = [component.name for component in model.components]
-    whole, runs = edges.plan(model, "", MOST)
-    every = graph(model, lambda event: kind.can(event, True, ""), MOST)
+    whole, runs = edges.plan(model, BY_HAND, MOST)
+    every = graph(model, lambda event: kind.can(event, True, BY_HAND), MOST)
     looks, done = set(), set()
     for node, ways in enumerate(every.ways):
         values = dict(zip(names, every.values[node], strict=True))
@@ -184,6 +192,65 @@ def _waits_for_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PeerSocket, "expect_nothing", lambda self: None)
 
 
+def _takes_a_cut_for_an_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(tunnel.Tunnel, "_over", lambda self: b"")
+
+
+def _goes_without_an_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(tunnel.Tunnel, "end", lambda self: self._socket.say_close(1000, ""))
+
+
+def _breaks_in_good_order(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(tunnel.Tunnel, "fail", tunnel.Tunnel.end)
+
+
+def _trusts_anybody(patch: pytest.MonkeyPatch) -> None:
+    right = tunnel.Tunnel.shaken
+
+    def shaken(self: tunnel.Tunnel, handshake: noise.Handshake, reply: bytes) -> None:
+        state = self._state
+        try:
+            right(self, handshake, reply)
+        except tunnel.TunnelRefused:
+            self._state, _ = rules.client_shaken(state, True)
+
+    patch.setattr(tunnel.Tunnel, "shaken", shaken)
+
+
+def _stays_on_a_broken_line(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Socket, "abort", lambda self: None)
+
+
+def _hears_no_reasons(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(tunnel.Tunnel, "_closed", lambda self: self._take(rules.client_closed(self._state, None)))
+
+
+WRONG_LIBRARY: tuple[tuple[Plant, str, str, int], ...] = (
+    (_takes_a_cut_for_an_end, "tunnel:relay", "near_reads", 2),
+    (_goes_without_an_end, "tunnel:relay", "local_ends", 1),
+    (_breaks_in_good_order, "tunnel:relay", "local_fails", 1),
+    (_trusts_anybody, "tunnel:handshake", "near_reads", 3),
+    (_stays_on_a_broken_line, "tunnel:relay", "near_reads", 2),
+    (_hears_no_reasons, "tunnel:relay", "near_reads", 2),
+)
+
+
+@pytest.mark.parametrize(
+    ("plant", "key", "kind", "most"),
+    WRONG_LIBRARY,
+    ids=[plant.__name__.strip("_") for plant, *_ in WRONG_LIBRARY],
+)
+def test_a_client_made_wrong_is_found_out(
+    monkeypatch: pytest.MonkeyPatch, plant: Plant, key: str, kind: str, most: int
+) -> None:
+    plant(monkeypatch)
+    found = first_divergence(key, LIBRARY)
+    assert found is not None
+    names = [step.event.name for step in found.trace.steps]
+    assert len(names) <= most, (names, found.differences)
+    assert found.trace.steps[-1].event.kind == kind
+
+
 WRONG: tuple[tuple[Plant, str, str, int], ...] = (
     (_dials_at_once, "tunnel:handshake", "open", 1),
     (_trusts_a_stranger, "tunnel:handshake", "far_reads", 2),
@@ -213,7 +280,7 @@ def test_a_daemon_made_wrong_is_found_out(
     monkeypatch: pytest.MonkeyPatch, plant: Plant, key: str, kind: str, most: int
 ) -> None:
     plant(monkeypatch)
-    found = first_divergence(key)
+    found = first_divergence(key, BY_HAND)
     assert found is not None
     assert found.differences
     names = [step.event.name for step in found.trace.steps]

@@ -1,5 +1,6 @@
 """Tunnels: bytes both ways through a real daemon, held back by the slow end; endings told apart."""
 
+import base64
 import hashlib
 from collections.abc import Iterator
 from typing import Any
@@ -16,10 +17,11 @@ from agentd.rules.payload import TunnelIdentity
 from agentd.rules.tunnel import Verdict
 from agentd.tunnel.noise import public_key
 from tests.client.conftest import Connect, Serve
-from tests.client.support import Cut, Hang, Send, answer, until
+from tests.client.support import Cut, Hang, Request, Send, answer, until
 from tests.conftest import DaemonFactory, RunningDaemon
 
 MIB = 1024 * 1024
+GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 HOST, SEED, STRANGER = (bytes([n]) * 32 for n in (1, 2, 3))
 
 
@@ -238,6 +240,38 @@ async def test_what_is_no_websocket(serve: Serve, steps: list[Any], kind: type[E
     with pytest.raises(kind) as failed:
         await made.tunnel.open(80)
     assert "s3cret" not in str(failed.value)
+
+
+def upgraded(data: bytes) -> Any:
+    """Answers an upgrade, and then sends these bytes."""
+
+    def reply(request: Request) -> list[Any]:
+        key = request.headers["sec-websocket-key"]
+        accept = base64.b64encode(hashlib.sha1(key.encode() + GUID).digest()).decode()
+        head = f"HTTP/1.1 101 X\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n\r\n"
+        return [Send(head.encode() + data), *([Cut()] if data.startswith(b"\x88") else [])]
+
+    return reply
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"\x82\x00", "what is no message"),
+        (b"\x82\x05short", "what is no message"),
+        (b"\x81\x10" + b"t" * 16, "what is no message"),
+        (b"\x82\x7e\xff\xff" + b"x" * 65535, "does not hold the pinned key"),
+        (b"\x82\x10" + b"x" * 16, "does not hold the pinned key"),
+        (b"\x88\x02\x03\xe8", "closed during the handshake"),
+        (b"\x88\x0c\x03\xe9stopping!!", "1001 the daemon is stopping"),
+    ],
+    ids=["empty", "short", "text", "long", "another", "closed", "stopping"],
+)
+@pytest_twisted.ensureDeferred
+async def test_a_handshake_is_answered_with_something_else(serve: Serve, data: bytes, told: str) -> None:
+    _, made = serve(upgraded(data))
+    with pytest.raises((TunnelFailed, TunnelRefused), match=told):
+        await made.tunnel.open(80, verify=Verify(HOST, public_key(SEED)))
 
 
 @pytest_twisted.ensureDeferred

@@ -1,29 +1,30 @@
 """A tunnel's two ends and who is between them, done to a daemon in memory: contract f.
 
-The daemon's end is the daemon's own. The client's end is the model's, with real seals: what the model says it sends is
-sealed with the keys of one handshake, and what it reads is opened with them, so that what the model takes for granted
-of them is tried too (a message opens at its own place alone; only the pinned keys shake hands). Between the two are two
-queues of real frames, to which the attacker does what it does to the model's.
-
-The daemon's sealed messages are looked into when it sends them, by a twin of the client's end: the attacker may keep
-them from the client.
+The daemon's end is the daemon's own. The client's end (`tunnel_client`) is in one variant the model's, with real seals:
+what the model says it sends is sealed with the keys of one handshake, and what it reads is opened with them, so that
+what the model takes for granted of them is tried too (a message opens at its own place alone; only the pinned keys
+shake hands). In the other it is the client library's own. Between the two are two queues of real frames
+(`tunnel_path`), to which the attacker does what it does to the model's.
 """
 
 import base64
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, ClassVar, Final, cast
 
-from agentd.rules.tunnel import Action, CloseCode, CloseFrame, Do, Stage, Tunnel
+from agentd.client.tunnel import Verify
+from agentd.rules.tunnel import Action, CloseFrame, Do, Stage, Tunnel
 from agentd.tunnel import noise
 from agentd.tunnel.websocket import PROTOCOL_ERROR, VIOLATIONS
 from checker.model import Event, Model
-from checker.models.tunnel_ends import daemon_does, opens
-from checker.models.tunnel_terms import ENDED, GUEST, PORT, Far, Frame, Frames, Near, Party
+from checker.models.tunnel_ends import daemon_does
+from checker.models.tunnel_terms import ENDED, GUEST, PORT, Far, Frame, Near, Party
 from checker.replay.adapter import HOOKS, compared, run_payload
-from checker.replay.adapters.tunnel_path import ATTACKS, STRANGER, OnPath, Sent
+from checker.replay.adapters.tunnel_client import AT_CLIENT, AtClient
+from checker.replay.adapters.tunnel_library import Library
+from checker.replay.adapters.tunnel_path import ATTACKS, STRANGER, Sent
 from checker.replay.adapters.tunnel_seals import SEED, End, Socket
 from checker.replay.network import Dial
-from checker.replay.websocket import BINARY, CLOSE, HANDSHAKE, close, close_code, frame
+from checker.replay.websocket import BINARY, CLOSE, HANDSHAKE, close_code, frame, served
 from checker.replay.wire import NoAnswer
 from checker.result import Step
 
@@ -43,18 +44,17 @@ WORDS: Final = {
 }
 """What a close frame says in the model, and in the daemon."""
 
-AT_CLIENT: Final = frozenset({"near_reads", "local_says", "local_ends", "local_fails"})
+BY_HAND, LIBRARY = "the client's end by hand", "the client library"
 UP: Final = ("far", "up", "guest")
 DOWN: Final = ("near", "down", "local")
 
 
-class Tunnelled(OnPath):
+class Tunnelled(AtClient):
     """The adapter of ``tunnel``."""
 
+    variants: ClassVar[tuple[str, ...]] = (BY_HAND, LIBRARY)
     subject: Any
     socket: Socket
-    client: End
-    twin: End
     dials: int
     """Connections that the daemon has been told to ask for."""
 
@@ -66,10 +66,17 @@ class Tunnelled(OnPath):
         return DOWN if event.kind in AT_CLIENT or event.writes == ("down",) else UP
 
     @classmethod
-    def replays(cls, model: Model) -> bool:
-        """All but those of a daemon that is older than this one."""
-        far = _initial(model)["far"]
-        return not (isinstance(far, Far) and far.older)
+    def ways(cls, model: Model) -> Sequence[str]:
+        """Not those of a daemon that is older than this one; and the library always promises an end of stream."""
+        far, near = (_initial(model)[end] for end in ("far", "near"))
+        if isinstance(far, Far) and far.older:
+            return ()
+        return (BY_HAND,) if isinstance(near, Near) and not near.client.offers else cls.variants
+
+    @classmethod
+    def wants(cls, event: Event, variant: str) -> bool:
+        """The daemon's end does the same whatever is at the other."""
+        return variant == BY_HAND or event.kind == "open" or event.kind in AT_CLIENT
 
     def begin(self, model: Model) -> None:
         """Where the model begins: with no tunnel, or with one that is relayed."""
@@ -82,13 +89,20 @@ class Tunnelled(OnPath):
     def _relayed(self, far: Far, near: Near) -> None:
         self._opened(far.tunnel.verified, True, far.tunnel.port, CALLER)
         if far.tunnel.verified:
-            self._deliver(frame(BINARY, self.client.greet(near.client.offers)))
+            if self.library is not None:
+                (greeting,) = self.library.sent()
+            else:
+                greeting = frame(BINARY, self.client.greet(near.client.offers))
+            self._deliver(greeting)
             reply = self.socket.news()
             if len(reply) != 1 or reply[0] is None:
                 raise NoAnswer("the handshake was not answered")
-            if self.client.read(reply[0][1]) is None:
+            if self.library is not None:
+                self.library.hear(served(*reply[0]))
+            elif self.client.read(reply[0][1]) is None:
                 raise NoAnswer("the handshake was answered, and not by the pinned daemon")
-            self.twin = self.client.twin()
+            else:
+                self.twin = self.client.twin()
         dial = self._dial()
         if dial is None:
             raise NoAnswer("the guest is not connected to")
@@ -100,17 +114,23 @@ class Tunnelled(OnPath):
         payload = run_payload(TOKEN, **(IDENTITY if seeded else {}))
         if self.subject.ask("POST", f"{HOOKS}/run", value=payload).status != 200:
             raise NoAnswer("the daemon was not launched")
-        target = f"/v1/tcp?port={port}{'&identity=true' if verified else ''}"
-        connection = self.subject.begin("GET", target, token=TOKEN, headers=HANDSHAKE).connection
+        self.verified = verified
+        if self.variant == LIBRARY:
+            keys = Verify(secret, noise.public_key(SEED)) if verified else None
+            self.library = Library(port, TOKEN, keys)
+            connection = self.subject.memory.connect()
+            connection.send(self.library.upgrade())
+            self.subject.memory.clock.settle()
+        else:
+            self.client = End(secret)
+            target = f"/v1/tcp?port={port}{'&identity=true' if verified else ''}"
+            connection = self.subject.begin("GET", target, token=TOKEN, headers=HANDSHAKE).connection
         head, found, _ = connection.received.partition(b"\r\n\r\n")
         if not found or not head.startswith(b"HTTP/1.1 101 "):
             raise NoAnswer("there was no upgrade")
-        self.client = End(secret)
-        self.verified = verified
         self.socket = Socket(connection, len(head) + len(found))
-
-    def _before(self, step: Step) -> dict[str, Hashable]:
-        return dict(zip(self.names_of, step.before, strict=True))
+        if self.library is not None:
+            self.library.hear(head + found)
 
     def _dial(self) -> Dial | None:
         dials = self.subject.memory.clock.dials
@@ -171,7 +191,7 @@ class Tunnelled(OnPath):
 
     def on_guest_says(self, step: Step, values: Values) -> Iterator[str]:
         """The guest sends a byte."""
-        said = cast("Party", self._before(step)["guest"]).said
+        said = cast("Party", self.before(step)["guest"]).said
         yield from self._guest(step, values, lambda dial: dial.send(GUEST[said : said + 1]))
 
     def on_guest_ends(self, step: Step, values: Values) -> Iterator[str]:
@@ -198,13 +218,13 @@ class Tunnelled(OnPath):
     def _daemon_did(self, step: Step, values: Values, far: Far | None = None) -> Iterator[str]:
         """What the daemon has sent and asked for on this step; `far` is its end before, unless the step says."""
         doings = cast("tuple[Action, ...]", step.response)
-        far = far or cast("Far", self._before(step)["far"])
+        far = far or cast("Far", self.before(step)["far"])
         after = cast("Far", values["far"])
         _, expected, _ = daemon_does(far, (), None, (after.tunnel, doings))
         reasons = iter([action.reason for action in doings if isinstance(action, CloseFrame)])
         found = self.socket.news()
         told = [self._shown(one) for one in found]
-        yield from compared("what the daemon sends", [_told(one, reasons) for one in expected], told)
+        yield from compared("what the daemon sends", [self._told(one, reasons) for one in expected], told)
         self.dials += Do.DIAL in doings
         asked = [(dial.host, dial.port) for dial in self.subject.memory.clock.dials]
         yield from compared("connections that the daemon asks for", [("127.0.0.1", PORT)] * self.dials, asked)
@@ -220,53 +240,26 @@ class Tunnelled(OnPath):
             return f"close {close_code(payload)} {payload[2:].decode()}"
         if opcode != BINARY:
             return f"a frame of kind {opcode}"
+        if self._closed_to_us:
+            return "a sealed message"
         data = self.twin.read(payload) if self.verified else payload
         return "what does not open" if data is None else f"message {data.hex()}"
 
-    # -- the client's end -----------------------------------------------------------------------------------
-
-    def on_near_reads(self, step: Step, values: Values) -> Iterator[str]:
-        """The client reads a frame, which says what the model says, or does not open."""
-        before = self._before(step)
-        expected = _read(cast("Near", before["near"]), cast("Frames", before["down"])[0])
-        one = self.down.pop(0)
-        if one is None:
-            found: str | bytes | None = "lost"
-        elif one[0] == CLOSE:
-            found = f"close {close_code(one[1])}"
-        else:
-            found = self.client.read(one[1]) if self.verified else one[1]
-        yield from compared("what the client reads", expected, found)
-        if values["down"] == ENDED:
-            self.down.clear()
-        yield from self._client_did(step, values)
-
-    def on_local_says(self, step: Step, values: Values) -> Iterator[str]:
-        """Something on the local side, of which the daemon hears by what the client sends."""
-        yield from self._client_did(step, values)
-
-    on_local_ends = on_local_fails = on_local_says
-
-    def _client_did(self, step: Step, values: Values) -> Iterator[str]:
-        """Send what the model's client has sent."""
-        after = cast("Frames", values["up"])
-        if after == ENDED:
-            return
-        for one in after[len(cast("Frames", self._before(step)["up"])) :]:
-            self.up.append(self._made(one))
-        yield from compared("frames on their way to the daemon", len(after), len(self.up))
-
-    def _made(self, one: Frame) -> bytes | None:
-        """A frame of the client's."""
+    def _told(self, one: Frame, reasons: Iterator[str]) -> str:
+        """The same of a frame of the model's."""
         if one.kind == "lost":
-            return None
+            return "the end of the connection"
         if one.kind == "close":
-            return close(one.code or CloseCode.FINISHED)
-        if one.kind == "hello":
-            greeting = self.client.greet(bool(one.data))
-            self.twin = self.client.twin()
-            return frame(BINARY, greeting)
-        return frame(BINARY, self.client.seal(one.data) if one.kind == "sealed" else one.data)
+            reason = next(reasons)
+            for ours, theirs in WORDS.items():
+                reason = reason.replace(ours, theirs)
+            return f"close {one.code} {reason}"
+        return "a sealed message" if self._closed_to_us else f"message {one.data.hex()}"
+
+    @property
+    def _closed_to_us(self) -> bool:
+        """Whether the keys are the library's alone."""
+        return self.verified and self.library is not None
 
     # -- the state ------------------------------------------------------------------------------------------
 
@@ -276,6 +269,8 @@ class Tunnelled(OnPath):
         if not isinstance(far, Far):
             return
         yield from compared("the daemon's end", far.tunnel, self.socket.relay._tunnel)
+        if self.library is not None:
+            yield from self.library.differences(cast("Near", values["near"]), cast("Party", values["local"]))
         if far.tunnel.stage is not Stage.OVER:
             # Frames wait outside while the dial is under way.
             reads = far.tunnel.stage is not Stage.DIALING
@@ -303,6 +298,8 @@ class Tunnelled(OnPath):
             if socket.news() not in ([], [None]):
                 yield "something of the guest's that came too late is passed on"
         yield from super().finish()
+        if self.library is not None:
+            yield from self.library.close()
         if socket is not None and len(socket.relay._over.__self__):
             yield "a tunnel that is kept"
 
@@ -310,28 +307,3 @@ class Tunnelled(OnPath):
 def _initial(model: Model) -> dict[str, Hashable]:
     """The components, as they begin."""
     return {component.name: component.initial for component in model.components}
-
-
-def _told(one: Frame, reasons: Iterator[str]) -> str:
-    """The same of a frame of the model's."""
-    if one.kind == "lost":
-        return "the end of the connection"
-    if one.kind == "close":
-        reason = next(reasons)
-        for ours, theirs in WORDS.items():
-            reason = reason.replace(ours, theirs)
-        return f"close {one.code} {reason}"
-    return f"message {one.data.hex()}"
-
-
-def _read(near: Near, one: Frame) -> str | bytes | None:
-    """What the client takes a frame for."""
-    if one.kind == "lost":
-        return "lost"
-    if one.kind == "close":
-        return f"close {one.code}"
-    if not near.client.verified:
-        return one.data
-    if near.client.stage is Stage.HANDSHAKE:
-        return one.data if (one.kind, one.key) == ("reply", "host") else None
-    return one.data if opens(one, near.opened) else None

@@ -33,8 +33,6 @@ class OnPath(Adapter):
     """Bytes on their way to the daemon, None for the end of the connection."""
     down: list[Sent | None]
     """The same on their way to the client."""
-    verified: bool = False
-    """Whether what is on its way is sealed."""
 
     def _way(self, step: Step) -> list[Any]:
         return self.up if step.event.args["way"] == "up" else self.down
@@ -63,7 +61,7 @@ class OnPath(Adapter):
 
     def on_impostor(self, step: Step, values: Values) -> Iterator[str]:
         """Somebody else answers the handshake."""
-        self._insert(step, b"", (BINARY, IMPOSTOR if self.verified else b""))
+        self._insert(step, b"", (BINARY, IMPOSTOR))
         return iter(())
 
     def on_forge_close(self, step: Step, values: Values) -> Iterator[str]:
