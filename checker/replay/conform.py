@@ -23,7 +23,7 @@ from checker.replay.edges import MOST_DIVERGENCES, Replayed, distinct
 from checker.replay.run import Begin, Divergence, play
 from checker.replay.sockets import SocketSubject
 from checker.replay.spawned import spawned
-from checker.replay.tours import graph, tours
+from checker.replay.tours import explore, graph, tours
 from checker.replay.traces import doable
 from checker.replay.wire import NoAnswer
 
@@ -59,7 +59,7 @@ def every_edge(
 
         begin = begins(kind, url, token, deadline)
         _bootstrap(url, token, deadline)
-        whole = graph(model, can, most)
+        whole = graph(explore(model, [can(event) for event in model.events], most))
         runs = list(tours(whole))
         started, steps = perf_counter(), 0
         found: list[Divergence] = []

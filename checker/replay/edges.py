@@ -18,7 +18,7 @@ from checker.replay.adapter import IN_MEMORY, Adapter, Subject
 from checker.replay.adapters import ADAPTERS, adapter, lacks
 from checker.replay.memory import MemorySubject
 from checker.replay.run import Begin, Divergence, play, shortened
-from checker.replay.tours import Arc, Graph, graph, tours
+from checker.replay.tours import Arc, Explored, Graph, explore, graph, tours
 
 if TYPE_CHECKING:
     from checker.fleet import Fleet
@@ -78,26 +78,59 @@ class Extent:
     """Whether states that are the same but for names are replayed once."""
 
 
+Plan = tuple[Graph, Sequence[Sequence[Arc]]]
+"""A graph, and runs over all of it that has to be gone over."""
+
+
 @cache
-def planned(key: str, variant: str, extent: Extent) -> tuple[Graph, Sequence[Sequence[Arc]]]:
-    """The graph of a model as a daemon in memory can be led through it, and runs over all of it."""
-    return plan(models.load(key), variant, extent.most, extent.reduced)
+def planned(key: str, variant: str, extent: Extent) -> Plan:
+    """The graph of a model as a daemon in memory can be led through it, and runs over it."""
+    model, kind = _begun(key), adapter(key.partition(":")[0])
+    return _plan(kind, variant, extent.reduced, _explored(key, _able(kind, model, variant), extent.most))
 
 
-def plan(
-    model: Model, variant: str, most: int, reduced: bool = True
-) -> tuple[Graph, Sequence[Sequence[Arc]]]:
+@cache
+def _begun(key: str) -> Model:
+    model = models.load(key)
+    return adapter(model.name).begins(model, True)
+
+
+def _able(kind: type[Adapter], model: Model, variant: str) -> tuple[bool, ...]:
+    return tuple(kind.can(event, True, variant) for event in model.events)
+
+
+@cache
+def _explored(key: str, able: tuple[bool, ...], most: int) -> Explored:
+    """Once for all variants in which the same can be done."""
+    return explore(_begun(key), able, most)
+
+
+def plan(model: Model, variant: str, most: int, reduced: bool = True) -> Plan:
     """The same of a model that is at hand."""
     kind = adapter(model.name)
+    begun = kind.begins(model, True)
+    return _plan(kind, variant, reduced, explore(begun, _able(kind, begun, variant), most))
 
-    def can(event: Event) -> bool:
-        return kind.can(event, True, variant)
 
+def _plan(kind: type[Adapter], variant: str, reduced: bool, explored: Explored) -> Plan:
     def wants(event: Event) -> bool:
         return kind.wants(event, variant)
 
-    whole = graph(kind.begins(model, True), can, most, reduced=reduced, wants=wants, sees=kind.sees)
+    whole = graph(explored, reduced=reduced, wants=wants, sees=kind.sees)
     return whole, list(tours(whole))
+
+
+@cache
+def first_times(key: str, variant: str, extent: Extent) -> Sequence[Sequence[bool]]:
+    """Run and step to whether no run before, in their order, has taken that edge. On its way to what it is there for, a
+    run goes over edges that others have shown to be right."""
+    _, runs = planned(key, variant, extent)
+    taken: set[Arc] = set()
+    found = []
+    for run in runs:
+        found.append([arc not in taken for arc in run])
+        taken.update(run)
+    return found
 
 
 def in_memory(model: Model, variant: str) -> Begin:
@@ -170,13 +203,14 @@ def _together(key: str, variant: str, extent: Extent, parts: Sequence[Part]) -> 
 def one(extent: Extent, share: Share) -> Part:
     """Play the runs of a share."""
     whole, runs = planned(share.key, share.variant, extent)
+    looks = first_times(share.key, share.variant, extent)
     begin = in_memory(whole.model, share.variant)
     started = perf_counter()
     steps = 0
     differ = []
     for number in range(share.number, len(runs), share.of):
         steps += len(runs[number])
-        if play(begin, whole.trace(runs[number])) is not None:
+        if play(begin, whole.trace(runs[number]), looks[number]) is not None:
             differ.append(number)
             if len(differ) >= MOST_DIVERGENCES:
                 break

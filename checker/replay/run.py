@@ -14,7 +14,7 @@ from checker.model import Model
 from checker.replay.adapter import Adapter
 from checker.replay.tours import Arc, Graph
 from checker.replay.wire import NoAnswer
-from checker.result import Trace
+from checker.result import Step, Trace
 
 Begin = Callable[[], Adapter]
 """Makes a fresh subject, and the adapter that plays to it."""
@@ -36,8 +36,11 @@ class Divergence:
     """Whether it was made as short as it gets."""
 
 
-def play(begin: Begin, trace: Trace) -> Divergence | None:
-    """Play a run to a fresh daemon; what differs, or None."""
+def play(begin: Begin, trace: Trace, looks: Sequence[bool] | None = None) -> Divergence | None:
+    """Play a run to a fresh daemon; what differs, or None.
+
+    The state is looked at after each step; if `looks` says after which, only there, and answers are compared anyway.
+    """
     adapter = begin()
     names = [component.name for component in trace.model.components]
     done = 0
@@ -45,7 +48,7 @@ def play(begin: Begin, trace: Trace) -> Divergence | None:
     try:
         found = tuple(_begun(adapter, trace.model))
         while done < len(trace.steps) and not found:
-            found = tuple(_step(adapter, trace.model, names, done, trace))
+            found = tuple(_step(adapter, names, trace.steps[done], looks is None or looks[done]))
             done += 1
     finally:
         left = list(_left(adapter))
@@ -69,15 +72,15 @@ def _begun(adapter: Adapter, model: Model) -> Iterator[str]:
         yield f"before the first step: {reason}"
 
 
-def _step(adapter: Adapter, model: Model, names: Sequence[str], number: int, trace: Trace) -> Iterator[str]:
-    step = trace.steps[number]
+def _step(adapter: Adapter, names: Sequence[str], step: Step, looks: bool) -> Iterator[str]:
     if step.note:
         yield f"the model's rule did not return: {step.note}"
         return
     values = dict(zip(names, step.after, strict=True))
     try:
         yield from adapter.play(step, values)
-        yield from adapter.state(values)
+        if looks:
+            yield from adapter.state(values)
     except NoAnswer as reason:
         yield str(reason)
     except Exception as reason:

@@ -104,20 +104,20 @@ class Graph:
         object.__setattr__(self, "_offers", offers)
 
 
-def graph(
-    model: Model,
-    can: Callable[[Event], bool],
-    most: int = 100_000,
-    *,
-    reduced: bool = True,
-    wants: Callable[[Event], bool] = lambda event: True,
-    sees: Callable[[Event], Sequence[str] | None] = lambda event: None,
-) -> Graph:
-    """The states reached by events that can be done, at most `most` of them, and what occurs in each.
+@frozen(eq=False)
+class Explored:
+    """The states reached by some events of a model, and every occurrence of those in them."""
 
-    Runs have to go over the events that it `wants`; if it is not to be `reduced`, in every state, and else in one of
-    those that are the same but for names, or whose components that whoever does the event `sees` are the same.
-    """
+    table: Table
+    states: Sequence[Numbers]
+    ways: Sequence[Sequence[Way]]
+    parents: Sequence[Arc]
+    complete: bool
+    left_out: Counter[str]
+
+
+def explore(model: Model, able: Sequence[bool], most: int) -> Explored:
+    """The states reached by the events that can be done, at most `most` of them, and what occurs in each."""
     from checker.report.states import after, occurrences
 
     table = Table(model)
@@ -127,7 +127,6 @@ def graph(
     ways: list[list[Way]] = []
     left_out: Counter[str] = Counter()
     complete = True
-    able = [can(event) for event in model.events]
     for node, state in enumerate(states):  # which grows meanwhile
         out: list[Way] = []
         for event, entry in occurrences(table, state):
@@ -145,10 +144,34 @@ def graph(
                 parents.append((node, len(out)))
             out.append(Way(event, to, entry.response, entry.raised))
         ways.append(out)
-    wanted = _first_of_orbits(table, states) if reduced else [True] * len(states)
-    asked = _asked(table, states, ways, wanted, wants, sees if reduced else lambda event: None)
-    values = [table.decode(state) for state in states]
-    return Graph(model, values, ways, parents, complete, left_out, wanted, asked)
+    return Explored(table, states, ways, parents, complete, left_out)
+
+
+def graph(
+    found: Explored,
+    *,
+    reduced: bool = True,
+    wants: Callable[[Event], bool] = lambda event: True,
+    sees: Callable[[Event], Sequence[str] | None] = lambda event: None,
+) -> Graph:
+    """What was explored, and which of its edges runs have to go over.
+
+    Those of events that it `wants`; if it is not to be `reduced`, in every state, and else in one of those that are the
+    same but for names, or whose components that whoever does the event `sees` are the same.
+    """
+    wanted = _first_of_orbits(found.table, found.states) if reduced else [True] * len(found.states)
+    asked = _asked(found, wanted, wants, sees if reduced else lambda event: None)
+    values = [found.table.decode(state) for state in found.states]
+    return Graph(
+        found.table.model,
+        values,
+        found.ways,
+        found.parents,
+        found.complete,
+        found.left_out,
+        wanted,
+        asked,
+    )
 
 
 def _first_of_orbits(table: Table, states: Sequence[Numbers]) -> list[bool]:
@@ -166,14 +189,13 @@ def _first_of_orbits(table: Table, states: Sequence[Numbers]) -> list[bool]:
 
 
 def _asked(
-    table: Table,
-    states: Sequence[Numbers],
-    ways: Sequence[Sequence[Way]],
+    found: Explored,
     wanted: Sequence[bool],
     wants: Callable[[Event], bool],
     sees: Callable[[Event], Sequence[str] | None],
 ) -> list[list[bool]]:
     """Node and way to whether runs have to go over that edge."""
+    table = found.table
     able = [wants(event) for event in table.model.events]
     seen = [sees(event) for event in table.model.events]
     places = [None if names is None else [table.place[name] for name in names] for names in seen]
@@ -191,7 +213,7 @@ def _asked(
 
     return [
         [want and able[way.event] and new(state, way.event) for way in out]
-        for state, out, want in zip(states, ways, wanted, strict=True)
+        for state, out, want in zip(found.states, found.ways, wanted, strict=True)
     ]
 
 

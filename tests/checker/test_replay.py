@@ -35,7 +35,7 @@ from checker.cli import main
 from checker.model import ModelError
 from checker.replay import adapters, edges, traces
 from checker.replay.adapters import ADAPTERS, adapter
-from checker.replay.tours import graph, tours
+from checker.replay.tours import explore, graph, tours
 from checker.replay.websocket import frames, text
 from checker.replay.wire import Says, first_answer
 from checker.replay.world import MemoryDaemon
@@ -81,10 +81,11 @@ def test_runs_go_over_every_edge(name: str) -> None:
 
 def test_the_graph_that_is_replayed_is_the_one_that_is_checked() -> None:
     model = models.load("bootstrap_exec:deployment_invariant_held")
-    whole = graph(model, lambda event: True, reduced=False)
+    found = explore(model, [True] * len(model.events), MOST)
+    whole = graph(found, reduced=False)
     assert (len(whole.values), whole.edges) == (148, 4436)
     assert sum(len(run) for run in tours(whole)) < 2 * whole.edges
-    reduced = graph(model, lambda event: True)
+    reduced = graph(found)
     symmetric = check(model, Options(symmetric=True))
     assert (sum(reduced.wanted), reduced.edges) == (symmetric.states, symmetric.transitions)
 
@@ -419,7 +420,7 @@ def test_what_cannot_be_done_ends_a_run_or_is_left_out() -> None:
     model = models.load("supervision:racing")
     kind = adapter("supervision")
     variant = kind.variants[0]
-    whole = graph(model, lambda event: True)
+    whole = graph(explore(model, [True] * len(model.events), MOST))
     stray = next(
         (node, number)
         for node, ways in enumerate(whole.ways)

@@ -75,8 +75,9 @@ class Tunnelled(AtClient):
 
     @classmethod
     def wants(cls, event: Event, variant: str) -> bool:
-        """The daemon's end does the same whatever is at the other."""
-        return variant == BY_HAND or event.kind == "open" or event.kind in AT_CLIENT
+        """Each end in the variant in which it is somebody's: the daemon's in the one, the library's in the other."""
+        at_client = event.kind in AT_CLIENT or event.writes == ("down",)
+        return event.kind == "open" or at_client is (variant == LIBRARY)
 
     def begin(self, model: Model) -> None:
         """Where the model begins: with no tunnel, or with one that is relayed."""
