@@ -34,7 +34,7 @@ class Process:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "distributed.cli." + arguments[0], *arguments[1:]],
             cwd=directory,  # from which `-m` imports first
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY), **environ},
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY), "TMPDIR": str(directory), **environ},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
