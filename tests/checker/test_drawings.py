@@ -2,6 +2,7 @@
 
 import math
 import re
+import subprocess
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 from xml.etree import ElementTree
@@ -242,6 +243,28 @@ def test_dot_has_every_node_and_arc_once(part: Slice) -> None:
     ]
 
 
+@pytest.mark.program("dot", "graphviz")
+def test_graphviz_shows_it(part: Slice) -> None:
+    """Graphviz itself, drawing: every node with its lines, and every arc with its own."""
+    ran = subprocess.run(
+        ["dot", "-Tsvg"], input=dot(part).encode(), capture_output=True, timeout=60, check=True
+    )
+    assert ran.stderr == b""
+    found: dict[str, list[tuple[str, list[str]]]] = {"node": [], "edge": []}
+    for group in inside(ElementTree.fromstring(ran.stdout), "g"):
+        if group.get("class") in found:
+            title = "".join(inside_text(group, "title"))
+            # It puts a space that does not break in place of each.
+            lines = [line.replace("\xa0", " ") for line in inside_text(group, "text")]
+            found[group.get("class", "")].append((title, lines))
+    assert sorted(found["node"]) == sorted(
+        (f"n{number}", label(part, number)) for number in range(len(part.nodes))
+    )
+    assert sorted(found["edge"]) == sorted(
+        (f"n{arc.source}->n{arc.target}", [arc.short]) for arc in arcs(part)
+    )
+
+
 def test_dot_says_what_the_picture_lacks() -> None:
     assert 'label="Only the 2 states nearest to the first are here.";' in dot(whole(counter(9), 2))
     assert "label=" not in dot(whole(counter(1), 2)).split("n0", maxsplit=1)[0]
@@ -256,6 +279,11 @@ def test_dot_of_any_model_parses(model: Model) -> None:
 
 
 # ---- SVG
+
+
+def inside_text(root: Element, tag: str) -> list[str]:
+    """The texts of the elements of a kind."""
+    return ["".join(element.itertext()) for element in inside(root, tag)]
 
 
 def inside(root: Element, tag: str, sort: str = "") -> Iterator[Element]:

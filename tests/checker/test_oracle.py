@@ -1,15 +1,18 @@
 """Somebody else's search of our models: Spin counts as many states, and finds the same violations.
 
-TLC is in no Debian package, so what is written for it is read back here and searched by forty lines that know nothing
-else of a model.
+TLC is in no Debian package, so what is written for it is held against somebody else's grammar of TLA+, and then read
+back here and searched by forty lines that know nothing else of a model.
 """
 
 import re
 import subprocess
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import tree_sitter
+import tree_sitter_tlaplus
 from hypothesis import given, settings
 
 from checker import models, naive
@@ -197,8 +200,17 @@ class Module:
         return len(seen), violated
 
 
+def assert_grammatical(module: str) -> None:
+    """TLA+ as somebody else's grammar has it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # it hands its grammar over as a number
+        language = tree_sitter.Language(tree_sitter_tlaplus.language())
+    assert not tree_sitter.Parser(language).parse(module.encode()).root_node.has_error
+
+
 def read_back(files: dict[str, str]) -> tuple[int, set[str]]:
     """The search of a module, with the invariants that its configuration names."""
+    assert_grammatical(next(text for name, text in files.items() if name.endswith(".tla")))
     config = next(text for name, text in files.items() if name.endswith(".cfg")).splitlines()
     assert config[:2] == ["INIT Init", "NEXT Next"]
     module = Module(next(text for name, text in files.items() if name.endswith(".tla")))
