@@ -195,6 +195,20 @@ def drain() -> Stage:
     return stage
 
 
+def tunnel() -> Stage:
+    """Both ends talk and end; the frames come in pieces, the first with the upgrade; the caller may stop reading."""
+    stage = Stage()
+    stage.tunnels(says=(b"ab", b"cd"), cuts=(5, 11), guest=(b"xy", b"z"))
+    return stage
+
+
+def tunnel_cut() -> Stage:
+    """The caller may leave, and the guest breaks."""
+    stage = Stage()
+    stage.tunnels(says=(b"ab",), cuts=(9,), guest=(b"xy",), leaves=True, breaks=True)
+    return stage
+
+
 SCENARIOS: Final = {
     scenario.name: scenario
     for scenario in (
@@ -206,6 +220,8 @@ SCENARIOS: Final = {
         Scenario("kill_and_exit", "a kill, a deadline, a reap and a linger around an exit", kill_and_exit),
         Scenario("bootstrap", "two run hooks and control calls", bootstrap),
         Scenario("stream", "a reader that stops, and a child that writes and ends", stream),
+        Scenario("tunnel", "a tunnel whose ends both talk, in pieces, and end", tunnel),
+        Scenario("tunnel_cut", "a tunnel whose caller leaves, and whose guest breaks", tunnel_cut),
         Scenario("drain", "SIGTERM with requests in flight", drain),
     )
 }

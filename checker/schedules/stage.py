@@ -20,6 +20,7 @@ from checker.replay.children import ScriptedChild
 from checker.replay.network import Connection
 from checker.replay.wire import Answer, as_json, chunks, first_answer, request
 from checker.replay.world import MemoryDaemon
+from checker.schedules.tunnels import TunnelPlay
 
 TOKEN = b"schedules-token"
 
@@ -138,6 +139,7 @@ class Stage:
         self.transcript: list[str] = []
         self.others: list[tuple[str, Callable[[], object]]] = []
         """Things that happen once, at any time: a signal to the daemon."""
+        self.tunnel: TunnelPlay | None = None
         if bootstrapped:
             self.memory.daemon.guest.install_token(TOKEN)
         self.memory.threads.held = True
@@ -154,6 +156,10 @@ class Stage:
         """What the child of an exec does."""
         self.plays.append(Play(exec_id, list(acts)))
 
+    def tunnels(self, **how: Any) -> None:
+        """A tunnel, and who is at its ends; see `TunnelPlay`."""
+        self.tunnel = TunnelPlay(self.memory.connect, self.memory.clock, TOKEN, **how)
+
     def once(self, told: str, do: Callable[[], object]) -> None:
         """Something else that happens, once."""
         self.others.append((told, do))
@@ -167,6 +173,7 @@ class Stage:
             *self._due(),
             *self._children(),
             *self._callers(),
+            *([] if self.tunnel is None else (Action(told, do) for told, do in self.tunnel.enabled())),
             *self._other(),
             *self._time(),
         ]

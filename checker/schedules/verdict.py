@@ -6,6 +6,7 @@
   started once, acknowledged once, and what was refused changed nothing.
 * A stream tiles: it goes on where it left off, over bytes and gaps, and ends if the exec has ended and its reader
   reads.
+* Either end of a tunnel is given what the other has said, in order, and all of it before its end (`TunnelPlay`).
 * No id has two children, and none whose every start was refused has one.
 * When everybody has left and every child has ended nothing is left: no timer, no request in flight, no work.
 """
@@ -25,6 +26,8 @@ def complaints(stage: Stage, logged: list[str], left: list[str]) -> Iterator[str
         yield from _answers(stage, caller)
         if caller.streaming:
             yield from _stream(stage, caller)
+    if stage.tunnel is not None:
+        yield from stage.tunnel.complaints()
     yield from (f"an error was logged: {line}" for line in logged)
     yield from _history(stage)
     yield from _children(stage)

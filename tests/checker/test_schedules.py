@@ -20,8 +20,12 @@ from agentd.process.follow import Follower
 from agentd.process.job import Job
 from agentd.process.table import ExecTable
 from agentd.rules import lifecycle
+from agentd.rules import tunnel as tunnel_rules
 from agentd.rules.bootstrap import RunVerdict
 from agentd.rules.supervision import Action
+from agentd.rules.tunnel import Do
+from agentd.tunnel.relay import Relay
+from agentd.tunnel.websocket import PeerSocket
 from checker.cli import main
 from checker.model import ModelError
 from checker.schedules.scenarios import SCENARIOS, scenario
@@ -209,6 +213,40 @@ def _skips(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Follower, "resumeProducing", resume)
 
 
+def _listens_while_it_dials(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PeerSocket, "hold", lambda self: None)
+
+
+def _forgets_what_waits(patch: pytest.MonkeyPatch) -> None:
+    """What came while the guest was dialled is not parsed until more comes."""
+    patch.setattr(PeerSocket, "_go_on", lambda self: self.transport.resumeProducing())
+
+
+def _overtakes(patch: pytest.MonkeyPatch) -> None:
+    """A guest's bytes go out a turn later, and its end at once."""
+    right = Relay.guest_sent
+
+    def sent(self: Relay, data: bytes) -> None:
+        self._reactor.callLater(0, right, self, data)
+
+    patch.setattr(Relay, "guest_sent", sent)
+
+
+def _breaks_in_good_order(patch: pytest.MonkeyPatch) -> None:
+    def failed(self: Relay, writing: bool) -> None:
+        self._carry_out(tunnel_rules.guest_ended(self._tunnel))
+
+    patch.setattr(Relay, "guest_failed", failed)
+
+
+def _goes_on_dialling(patch: pytest.MonkeyPatch) -> None:
+    def shut(self: Relay) -> None:
+        if self._dialing is None and self._guest is not None:
+            self._guest.shut()
+
+    patch.setattr(Relay, "_DOINGS", {**Relay._DOINGS, Do.SHUT: shut})
+
+
 WRONG: tuple[tuple[Callable[[pytest.MonkeyPatch], None], str, str, int], ...] = (
     (_forgets, "two_starts", "2 children", 0),
     (_refuses_late, "drain", "1 children, and may have 0", 1),
@@ -220,6 +258,11 @@ WRONG: tuple[tuple[Callable[[pytest.MonkeyPatch], None], str, str, int], ...] = 
     (_never_over, "drain", "a request in flight", 0),
     (_raises_late, "ack_and_exit", "was answered 500", 1),
     (_skips, "stream", "was given bytes from", 3),
+    (_listens_while_it_dials, "tunnel", "the caller closed, and the guest had", 3),
+    (_forgets_what_waits, "tunnel", "the caller closed, and the guest had", 2),
+    (_overtakes, "tunnel", "the caller was given", 3),
+    (_breaks_in_good_order, "tunnel_cut", "the guest broke, and the caller was told of an end", 3),
+    (_goes_on_dialling, "tunnel_cut", "dialled for a caller who has left", 3),
 )
 
 
