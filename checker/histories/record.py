@@ -18,8 +18,8 @@ from attrs import evolve, field, frozen
 
 from checker.histories.history import History, Op, Operation, answered, history
 from checker.model import ModelError
-from checker.replay.sockets import Client, SocketSubject, bearer
-from checker.replay.wire import NoAnswer
+from checker.replay.sockets import Client, SocketSubject
+from checker.replay.wire import NoAnswer, bearer
 
 WEIGHTS: Final = {Op.START: 4, Op.START_UNSPAWNED: 1, Op.POLL: 8, Op.ACK: 4, Op.RELEASE: 3}
 """How often what is asked for."""

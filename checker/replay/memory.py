@@ -9,7 +9,7 @@ from agentd.process.job import Job
 from agentd.process.table import Exec
 from checker.replay.children import ScriptedChild
 from checker.replay.network import Connection
-from checker.replay.wire import Answer, Headers, NoAnswer, as_json, first_answer, request
+from checker.replay.wire import Answer, Headers, NoAnswer, as_json, bearer, first_answer, request
 from checker.replay.world import MemoryDaemon
 
 
@@ -59,7 +59,7 @@ class MemorySubject:
     ) -> Pending:
         """Send a request without the last `hold` bytes, and, if `settle`, let the daemon do what is due then."""
         if token is not None:
-            authorization = b"Bearer " + token
+            authorization = bearer(token)
         body, typed = (None, ()) if value is None else as_json(value)
         data = request(method, target, authorization=authorization, body=body, headers=(*headers, *typed))
         connection = self._idle.pop() if self._idle else self.memory.connect()

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 from attrs import define, field
 
 from checker.model import ModelError
-from checker.replay.wire import Answer, NoAnswer, as_json
+from checker.replay.wire import Answer, NoAnswer, as_json, bearer
 
 DEADLINE_SECS: Final = 30.0
 """How long an answer may take, unless told otherwise."""
@@ -89,11 +89,6 @@ class Client:
         if self._kept is not None:
             self._kept.close()
             self._kept = None
-
-
-def bearer(token: bytes) -> bytes:
-    """The value of the header that presents a token."""
-    return b"Bearer " + token
 
 
 @define(eq=False)

@@ -88,6 +88,11 @@ def request(
     return b"".join([*lines, b"\r\n", body or b""])
 
 
+def bearer(token: bytes) -> bytes:
+    """The value of the header that presents a token."""
+    return b"Bearer " + token
+
+
 def as_json(value: object) -> tuple[bytes, Headers]:
     """A JSON body with its header."""
     return json.dumps(value).encode(), (("Content-Type", "application/json"),)

@@ -18,7 +18,7 @@ from attrs import define, field, frozen
 from checker.histories.history import Op
 from checker.replay.children import ScriptedChild
 from checker.replay.network import Connection
-from checker.replay.wire import Answer, as_json, chunks, first_answer, request
+from checker.replay.wire import Answer, as_json, bearer, chunks, first_answer, request
 from checker.replay.world import MemoryDaemon
 from checker.schedules.tunnels import TunnelPlay
 
@@ -45,7 +45,7 @@ class Asked:
     def pieces(self) -> list[bytes]:
         """The pieces."""
         body, typed = (None, ()) if self.value is None else as_json(self.value)
-        authorization = None if self.token is None else b"Bearer " + self.token
+        authorization = None if self.token is None else bearer(self.token)
         headers = (*self.headers, *typed)
         whole = request(self.method, self.target, authorization=authorization, body=body, headers=headers)
         head = len(whole) - len(body or b"")

@@ -13,7 +13,7 @@ from attrs import define, field
 
 from checker.replay.network import Connection, Dial, Timers
 from checker.replay.websocket import BINARY, CLOSE, HANDSHAKE, close, close_code, frame, frames
-from checker.replay.wire import request
+from checker.replay.wire import bearer, request
 
 PORT: Final = 80
 FINISHED: Final = 1000
@@ -48,7 +48,7 @@ class TunnelPlay:
 
     def __attrs_post_init__(self) -> None:
         """Cut everything up."""
-        authorization = b"Bearer " + self.token
+        authorization = bearer(self.token)
         head = request("GET", f"/v1/tcp?port={PORT}", authorization=authorization, headers=HANDSHAKE)
         data = b"".join(frame(BINARY, message) for message in self.says) + close(FINISHED)
         places = [0, *self.cuts, len(data)]
