@@ -111,9 +111,11 @@ class Tunnel:
             if self._socket.foul:
                 raise TunnelFailed("the far end answered the handshake with what is no message of one")
             raise TunnelFailed("the tunnel was closed during the handshake")
+        from agentd.tunnel.noise import NoiseError
+
         try:
             offered = rules.offered(handshake.read(reply))
-        except Exception:
+        except NoiseError:
             self._take(rules.client_broke(self._state))
             raise TunnelRefused(CloseCode.HANDSHAKE, "the VM does not hold the pinned key") from None
         self._take(rules.client_shaken(self._state, offered))
@@ -137,9 +139,8 @@ class Tunnel:
             if not message:
                 self._closed()
                 return self._over()
-            try:
-                data = message if self._session is None else self._session.open(message)
-            except Exception:
+            data = message if self._session is None else _unsealed(self._session, message)
+            if data is None:
                 self._take(rules.client_broke(self._state))
                 return self._over()
             for action in self._take(rules.client_received(self._state, data)):
@@ -346,6 +347,16 @@ class Tunnels:
 
         policy = self._tls or BrowserLikePolicyForHTTPS()
         return policy.creatorForNetloc(host.encode("ascii"), port)
+
+
+def _unsealed(session: "Session", message: bytes) -> bytes | None:
+    """What a message says; None when it is not the next that the far end has sealed."""
+    from agentd.tunnel.noise import NoiseError
+
+    try:
+        return session.open(message)
+    except NoiseError:
+        return None
 
 
 def _initiator(verify: Verify) -> Any:
