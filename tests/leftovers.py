@@ -98,8 +98,8 @@ def _command(pid: int) -> str:
 
 
 def _files() -> list[str]:
-    # The checker's go with the process that has them.
-    return [name for name in os.listdir(tempfile.gettempdir()) if not name.startswith("agentd-checker-")]
+    # What daemons in memory are given goes with the process that has it.
+    return [name for name in os.listdir(tempfile.gettempdir()) if not name.startswith("agentd-replay-")]
 
 
 def _descriptors() -> list[tuple[int, str]]:

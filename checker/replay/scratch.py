@@ -12,6 +12,6 @@ from tempfile import mkdtemp
 
 def directory() -> Path:
     """A fresh directory, which is removed when the process that asked for it ends."""
-    path = mkdtemp(prefix="agentd-checker-")
+    path = mkdtemp(prefix="agentd-replay-")
     Finalize(None, rmtree, (path, True), exitpriority=0)
     return Path(path)
