@@ -55,8 +55,6 @@ class Graph:
     left_out: Counter[str]
     """Kind of event to occurrences that cannot be done, and what is behind them is not here unless something else
     leads there."""
-    wanted: Sequence[bool]
-    """Node to whether runs have to go over its edges: not when another node is the same but for names."""
     asked: Sequence[Sequence[bool]]
     """Node and way to whether runs have to go over that edge."""
 
@@ -169,7 +167,6 @@ def graph(
         found.parents,
         found.complete,
         found.left_out,
-        wanted,
         asked,
     )
 

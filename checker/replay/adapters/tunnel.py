@@ -17,7 +17,7 @@ from agentd.tunnel import noise
 from agentd.tunnel.websocket import PROTOCOL_ERROR, VIOLATIONS
 from checker.model import Event, Model
 from checker.models.tunnel_ends import daemon_does
-from checker.models.tunnel_terms import ENDED, GUEST, PORT, Far, Frame, Near, Party
+from checker.models.tunnel_terms import ENDED, GUEST, Far, Frame, Near, Party
 from checker.replay.adapter import HOOKS, compared, run_payload
 from checker.replay.adapters.tunnel_client import AT_CLIENT, AtClient
 from checker.replay.adapters.tunnel_library import Library
@@ -228,7 +228,8 @@ class Tunnelled(AtClient):
         yield from compared("what the daemon sends", [self._told(one, reasons) for one in expected], told)
         self.dials += Do.DIAL in doings
         asked = [(dial.host, dial.port) for dial in self.subject.memory.clock.dials]
-        yield from compared("connections that the daemon asks for", [("127.0.0.1", PORT)] * self.dials, asked)
+        wanted = [("127.0.0.1", after.tunnel.port)] * self.dials
+        yield from compared("connections that the daemon asks for", wanted, asked)
         if values["down"] != ENDED:
             self.down += found
 
